@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ incoming: ## 10,000 connections through the example tun2socks, with upstreams th
 iperf3: ## iperf3 -u through the example tun2socks at five rates, beside the kernel's own: what is lost, and where (3 min after the build)
 	@scripts/setup iperf3 iproute2
 	$(CARGO) test --locked -p taut --test incoming iperf3_through -- --ignored --nocapture
+
+proxy-cases: ## taut proxy over a satellite's, a train's and a transatlantic line, beside the kernel's cubic (2 min after the build)
+	@scripts/setup iproute2 curl
+	$(CARGO) test --release --locked -p taut-cli --test end_to_end worked_cases -- --ignored --nocapture
 
 load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flood: memory and goodput (4 min after the build)
 	$(CARGO) test --locked -p taut-core --test load -- --ignored --nocapture

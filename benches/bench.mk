@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-gateway bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -15,6 +15,9 @@ bench-flows: ## connections to any address: taut beside ipstack, netstack-smoltc
 
 bench-devices: ## bulk over packet sockets beside TUN, the kernel and gVisor's fdbased (root, Go; BENCH_ARGS="--rounds 3"; about 4 min)
 	benches/devices.sh $(BENCH_ARGS)
+
+bench-gateway: ## taut gateway beside pasta, slirp4netns, gvproxy and tun2proxy in namespaces (root, Go; BENCH_ARGS="--only taut,pasta --rounds 3"; about 15 min)
+	benches/gateway.sh $(BENCH_ARGS)
 
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml

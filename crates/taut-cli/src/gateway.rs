@@ -16,14 +16,16 @@ use taut::{ConnOptions, FlowKind, Stack};
 use taut_control::place;
 use taut_gateway::inside::{Enter, MAX_MTU, Plan, inside};
 use taut_gateway::{
-    Event, Forward, HostSockets, HttpConnect, Link, NOTSENT_LOWAT, Namespace, Resolver, Rules, Server,
-    Settings, Socks5, pings_are_allowed, sandbox,
+    Forward, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Resolver, Rules, Server,
+    Settings, Socks5, pings_are_allowed,
+    sandbox::{self, CapabilitySet},
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control_args::ControlArgs;
 use crate::gateway_config::Config;
 use crate::gateway_guest::{MachineArgs, Plugged};
+use crate::gateway_log::LogFormat;
 use crate::interrupt;
 
 /// A network for a command, a container or a TUN, through this host's own sockets, without root.
@@ -63,8 +65,9 @@ pub struct GatewayArgs {
     /// With --show-rules, print them as JSON
     #[arg(long, requires = "show_rules")]
     json: bool,
-    /// Forward a TCP port of this host to the guest; may be given several times
-    #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]")]
+    /// Forward a TCP port of this host to the guest, or, as auto, each at which the guest listens; may be given several
+    /// times
+    #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
     tcp: Vec<String>,
     /// The same for UDP
     #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]")]
@@ -105,6 +108,9 @@ pub struct GatewayArgs {
     /// Do not log what is denied
     #[arg(long, short)]
     quiet: bool,
+    /// How what is denied is logged
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: LogFormat,
     #[command(flatten)]
     control: ControlArgs,
     /// The command, and its arguments
@@ -247,24 +253,28 @@ impl GatewayArgs {
     fn forwards(&self) -> anyhow::Result<Vec<Forward>> {
         let mut all = Vec::new();
         for (kind, texts) in [(FlowKind::Tcp, &self.tcp), (FlowKind::Udp, &self.udp)] {
-            for text in texts {
+            for text in texts.iter().filter(|text| kind == FlowKind::Udp || automatic(text).is_none()) {
                 all.extend(Forward::parse(kind, text)?);
             }
         }
         Ok(all)
     }
 
-    fn resolver(&self) -> anyhow::Result<Resolver> {
-        if self.dns.is_empty() {
-            return Ok(Resolver::default());
+    /// The rights that are needed after the sandbox is closed: to make an interface, and to open ports below 1024.
+    fn kept_capabilities(&self, forwards: &[Forward]) -> CapabilitySet {
+        let mut keep = CapabilitySet::empty();
+        if self.tun.is_some() || matches!(self.out, Some(Out::Tun(_))) {
+            keep |= CapabilitySet::NET_ADMIN;
         }
-        let server = |text: &String| {
-            let with_port = text.parse::<SocketAddr>().ok();
-            with_port
-                .or_else(|| text.parse().ok().map(|address| SocketAddr::new(address, 53)))
-                .with_context(|| format!("--dns {text} is not an address"))
-        };
-        Ok(Resolver::Servers(self.dns.iter().map(server).collect::<anyhow::Result<_>>()?))
+        let is_automatic = self.tcp.iter().any(|text| automatic(text).is_some());
+        if is_automatic || forwards.iter().any(|forward| forward.at.port() < 1_024) {
+            keep |= CapabilitySet::NET_BIND_SERVICE;
+        }
+        keep
+    }
+
+    fn resolver(&self) -> anyhow::Result<Resolver> {
+        name_servers(&self.dns)
     }
 
     fn enter(&self) -> Option<Enter> {
@@ -274,6 +284,35 @@ impl GatewayArgs {
         let place = self.netns.as_ref()?;
         Some(place.parse().map_or_else(|_| Enter::Path(place.clone()), Enter::Process))
     }
+
+    fn server(&self, settings: Settings, resolver: Resolver) -> Server {
+        let log = if self.quiet { LogFormat::None } else { self.log };
+        Server::new(settings, resolver, Box::new(move |event| log.write(event)))
+    }
+}
+
+/// The address of this host at which ports are forwarded automatically: `auto`, `ADDRESS:auto`.
+fn automatic(text: &str) -> Option<IpAddr> {
+    let address = text.strip_suffix("auto")?;
+    if address.is_empty() {
+        return Some(IpAddr::from([127, 0, 0, 1]));
+    }
+    let address = address.strip_suffix(':')?;
+    address.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(address).parse().ok()
+}
+
+/// The name servers that `--dns` gives, or those of the host.
+pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
+    if given.is_empty() {
+        return Ok(Resolver::default());
+    }
+    let server = |text: &String| {
+        let with_port = text.parse::<SocketAddr>().ok();
+        with_port
+            .or_else(|| text.parse().ok().map(|address| SocketAddr::new(address, 53)))
+            .with_context(|| format!("--dns {text} is not an address"))
+    };
+    Ok(Resolver::Servers(given.iter().map(server).collect::<anyhow::Result<_>>()?))
 }
 
 /// Whether this host has a route to the IPv6 Internet: connecting a socket for datagrams sends nothing.
@@ -305,9 +344,11 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     // Before there is a second thread: the child inherits the terminal and nothing else of this program.
     let namespace = enter.map(|enter| open(args, enter, &pairs)).transpose()?;
+    // What it needs of the guest's process is opened before.
+    let listening = listening(args, namespace.as_ref())?;
     raise_descriptors();
     if !args.no_sandbox {
-        confine(args)?;
+        confine(args, &forwards)?;
     }
     if !pings_are_allowed() && !args.quiet {
         eprintln!(
@@ -335,20 +376,21 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
             (None, None) => bail!("there is no guest"),
         };
-        let quiet = args.quiet;
-        let server = Server::new(
-            settings,
-            resolver,
-            Box::new(move |event| {
-                if !quiet {
-                    log(event);
-                }
-            }),
-        );
+        let server = args.server(settings, resolver);
         let mut tasks = tokio::task::JoinSet::new();
         for forward in forwards {
             let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
             tasks.spawn(server.forward_port(&stack, guest, forward)?);
+        }
+        for (host, ports) in listening {
+            let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
+            let (server, stack) = (server.clone(), stack.clone());
+            tasks.spawn(async move {
+                match server.forward_listening(&stack, guest, host, ports).await {
+                    Ok(never) => match never {},
+                    Err(error) => error,
+                }
+            });
         }
         match &args.out {
             None => tasks.spawn(server.serve(&stack, Arc::new(HostSockets))?),
@@ -395,13 +437,7 @@ async fn serve_machines(
     resolver: Resolver,
     forwards: &[Forward],
 ) -> anyhow::Result<()> {
-    let quiet = args.quiet;
-    let log = move |event: &Event| {
-        if !quiet {
-            log(event);
-        }
-    };
-    let server = Server::new(settings, resolver, Box::new(log));
+    let server = args.server(settings, resolver);
     let builder = || args.control.apply(Stack::builder());
     let serving = async {
         match &args.out {
@@ -437,8 +473,18 @@ fn open(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
     Ok(Namespace::open(program, &plan)?)
 }
 
+/// For each automatic forward, where the host listens, and what the guest's ports are read from.
+fn listening(args: &GatewayArgs, namespace: Option<&Namespace>) -> anyhow::Result<Vec<(IpAddr, Listening)>> {
+    let hosts = args.tcp.iter().filter_map(|text| automatic(text));
+    let open = |host| match namespace {
+        Some(namespace) => Ok((host, namespace.listening()?)),
+        None => bail!("-t auto is for --run and --netns: a TUN's guests have no namespace to look into"),
+    };
+    hosts.map(open).collect()
+}
+
 /// Before the runtime has threads, and after the guest has begun.
-fn confine(args: &GatewayArgs) -> anyhow::Result<()> {
+fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
     let mut write: Vec<_> =
         args.control.control.iter().filter_map(|path| path.parent()).map(Path::to_path_buf).collect();
     write.extend(place::default_directory());
@@ -452,6 +498,7 @@ fn confine(args: &GatewayArgs) -> anyhow::Result<()> {
     );
     // The kernel's settings, which a stack looks at when it begins.
     read.extend(["/dev/urandom", "/proc/sys/net"].map(PathBuf::from));
+    sandbox::drop_capabilities(args.kept_capabilities(forwards)).context("capabilities")?;
     let confined = sandbox::confine(&read, &write).context("the sandbox; --no-sandbox runs without it")?;
     if !confined.files && !args.quiet {
         eprintln!("taut: this kernel has no landlock: the gateway may open this user's files");
@@ -477,7 +524,7 @@ fn link(args: &GatewayArgs, name: &str) -> anyhow::Result<Link> {
 }
 
 /// A flow takes a descriptor: as many as this user may have.
-fn raise_descriptors() {
+pub(crate) fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // If it is refused, fewer flows are possible.
@@ -523,25 +570,6 @@ async fn command_ended(mut child: Child, hangup_is_ours: bool) -> anyhow::Result
         if let Some(signal) = pass_on {
             // It may have ended just now.
             _ = rustix::process::kill_process(pid, signal);
-        }
-    }
-}
-
-/// One line for each event.
-fn log(event: &Event) {
-    let kind = |kind: FlowKind| match kind {
-        FlowKind::Tcp => "tcp",
-        FlowKind::Udp => "udp",
-        FlowKind::Echo => "ping",
-    };
-    match event {
-        Event::Denied { guest, kind: own, to, rule } => {
-            eprintln!("taut: denied: {} from {guest} to {to}: {rule}", kind(*own));
-        }
-        Event::NameDenied { guest, name, rule } => eprintln!("taut: denied: name {name} for {guest}: {rule}"),
-        Event::OverLimit { guest, what } => eprintln!("taut: {guest} has too many {}", what.words()),
-        Event::NoResources { to } => {
-            eprintln!("taut: no descriptor, port or memory for a flow to {to}; see ulimit -n");
         }
     }
 }

@@ -14,7 +14,8 @@
 //! | `taut addr`, `taut route`, `taut mtu` | `addr.rs`, `route.rs`, `mtu.rs`; `network_args.rs`: which stack |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut replay` | `replay.rs` |
-//! | `taut gateway` | `gateway.rs`; `gateway_config.rs`: the file |
+//! | `taut gateway` | `gateway.rs`; `gateway_config.rs`: the file; `gateway_log.rs`: the log |
+//! | `taut proxy` | `proxy.rs` |
 //! | `taut packetdrill` | `packetdrill.rs` |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
@@ -39,6 +40,7 @@ pub mod frame_source;
 pub mod gateway;
 pub mod gateway_config;
 pub mod gateway_guest;
+pub mod gateway_log;
 pub mod get;
 pub mod interrupt;
 pub mod iperf;
@@ -51,6 +53,7 @@ pub mod nstat;
 pub mod packetdrill;
 pub mod priority_args;
 pub mod progress;
+pub mod proxy;
 pub mod qdisc;
 pub mod qdisc_format;
 pub mod record_args;
@@ -107,6 +110,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Replay(replay::ReplayArgs),
     Gateway(gateway::GatewayArgs),
+    Proxy(proxy::ProxyArgs),
     #[command(hide = true)]
     GatewayInside(gateway::InsideArgs),
     Packetdrill(packetdrill::PacketdrillArgs),
@@ -165,6 +169,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args, controllers),
         Command::Gateway(args) => gateway::run(args),
+        Command::Proxy(args) => proxy::run(args, controllers),
         Command::GatewayInside(args) => gateway::run_inside(args),
         Command::Packetdrill(args) => packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),

@@ -96,6 +96,46 @@ pub(crate) fn answer(message: &[u8], asked: &Asked) -> Option<Vec<(IpAddr, Durat
     Some(addresses.collect())
 }
 
+/// The type of a record with an IPv4 address.
+pub(crate) const A: u16 = 1;
+/// The type of one with an IPv6 address (RFC 3596).
+pub(crate) const AAAA: u16 = 28;
+
+/// A question for the records of one type that a name has, class IN, recursion desired; `None` if the text is no name.
+/// A name beyond ASCII must have been encoded by whoever asks for it.
+pub(crate) fn ask(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let mut message = Vec::with_capacity(HEADER + name.len() + 6);
+    message.extend_from_slice(&id.to_be_bytes());
+    message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        let len = u8::try_from(label.len()).ok().filter(|len| (1..=63).contains(len))?;
+        if !label.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        message.push(len);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.push(0);
+    if message.len() - HEADER > MAX_NAME {
+        return None;
+    }
+    message.extend_from_slice(&kind.to_be_bytes());
+    message.extend_from_slice(&[0, 1]);
+    Some(message)
+}
+
+/// Whether an answer says that a rule denies the name.
+pub(crate) fn is_refused(answer: &[u8]) -> bool {
+    answer.get(3).is_some_and(|code| code & 0x0f == Refused::Policy as u8)
+}
+
+/// The addresses in the answer to a question that [`ask`] made.
+pub(crate) fn addresses(message: &[u8], asked: &[u8]) -> Vec<IpAddr> {
+    let found = question(asked).and_then(|asked| answer(message, &asked));
+    found.unwrap_or_default().into_iter().map(|(address, _)| address).collect()
+}
+
 /// An answer without records to a question that [`question`] has read.
 pub(crate) fn refusal(message: &[u8], why: Refused) -> Vec<u8> {
     reply(message, why as u8, &[])
@@ -144,4 +184,49 @@ fn reply(message: &[u8], code: u8, addresses: &[IpAddr]) -> Vec<u8> {
         }
     }
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn px_5_questions_for_names() {
+        let asked = ask(0x1234, "www.Example.com.", AAAA).unwrap();
+        // RFC 1035 §4.1.1, 4.1.2: number, RD, one question; labels with their lengths; type, class.
+        let expected =
+            [&[0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x03www\x07Example\x03com\0", &[0, 28, 0, 1]];
+        assert_eq!(asked, expected.concat());
+        assert_eq!(&*question(&asked).unwrap().name, "www.example.com");
+        let label = "a".repeat(63);
+        assert!(ask(1, &format!("{label}.{label}.{label}.{}", "a".repeat(61)), A).is_some());
+        for wrong in [
+            "",
+            ".",
+            "a..b",
+            ".a",
+            "a b",
+            "a\0b",
+            "ä.de",
+            &format!("{label}a"),
+            &format!("{label}.{label}.{label}.{}", "a".repeat(62)),
+        ] {
+            assert_eq!(ask(1, wrong, A), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn px_6_answers_to_them() {
+        let asked = ask(7, "example.com", A).unwrap();
+        let own = ["192.0.2.1", "2001:db8::1", "192.0.2.2"].map(|text| text.parse().unwrap());
+        assert_eq!(addresses(&super::own(&asked, &own), &asked), [own[0], own[2]]);
+        // To another question; a refusal; damaged.
+        assert!(addresses(&super::own(&asked, &own), &ask(8, "example.com", A).unwrap()).is_empty());
+        assert!(is_refused(&refusal(&asked, Refused::Policy)));
+        assert!(!is_refused(&refusal(&asked, Refused::Failure)) && !is_refused(&[]));
+        let answer = super::own(&asked, &own);
+        for len in 0..answer.len() {
+            assert!(addresses(&answer[..len], &asked).is_empty());
+        }
+    }
 }

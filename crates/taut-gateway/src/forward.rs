@@ -16,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
@@ -103,7 +104,7 @@ impl Server {
         let Forward { kind, at, port } = forward;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
         let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(guest, port));
-        let open = Open { server, stack, guest };
+        let open = Open { server, stack, guest, at };
         let socket = if kind == FlowKind::Tcp {
             Listening::Tcp(listener(at).map_err(named)?)
         } else {
@@ -143,6 +144,7 @@ struct Open {
     server: Server,
     stack: Stack,
     guest: SocketAddr,
+    at: SocketAddr,
 }
 
 impl Open {
@@ -156,10 +158,7 @@ impl Open {
                     }
                     None => client.abort(),
                 },
-                // A client that has gone already, or no descriptor: the next one may be luckier.
-                Err(error) if is_passing(&error) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                }
+                Err(error) if self.server.may_accept_again(&error, self.at).await => {}
                 Err(error) => return error,
             }
         }
@@ -275,11 +274,25 @@ async fn connection(client: TcpStream, stack: &Stack, guest: SocketAddr, flow: &
 
 /// Whether a listener may go on after this error.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionAborted || is_shortage(error)
+}
+
+/// The host has no more descriptors or memory.
+fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::CONNABORTED | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-    )
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+impl Server {
+    /// Whether a listener at `at` may go on after this error, and when: a client that has gone already, or no descriptor.
+    /// Then the next one may be luckier.
+    pub(crate) async fn may_accept_again(&self, error: &io::Error, at: SocketAddr) -> bool {
+        if is_shortage(error) {
+            self.with(|gateway, now| gateway.cannot_accept(now, at));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        is_passing(error)
+    }
 }
 
 #[cfg(test)]

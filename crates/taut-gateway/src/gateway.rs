@@ -54,6 +54,9 @@ const DNS_PORT: u16 = 53;
 /// How many events wait for the log.
 const MAX_EVENTS: usize = 256;
 
+/// How often the log has a line about descriptors, ports or memory that this host has no more of.
+const RESOURCES_EVERY: Duration = Duration::from_secs(1);
+
 /// A flow of this gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(u64);
@@ -116,10 +119,22 @@ pub enum Event {
         /// Of what.
         what: Counted,
     },
-    /// This host had no descriptor, port or memory for a flow.
+    /// This host had no descriptor, port or memory for a flow. Once a second at most.
     NoResources {
         /// Where it was to go.
         to: SocketAddr,
+    },
+    /// A port at which the guest listens cannot be opened on the host.
+    CannotForward {
+        /// Where it was to be.
+        at: SocketAddr,
+        /// Why not.
+        why: String,
+    },
+    /// No descriptor or memory for clients that wait to be accepted. Once a second at most.
+    CannotAccept {
+        /// Where they wait.
+        at: SocketAddr,
     },
 }
 
@@ -162,6 +177,8 @@ pub struct Gateway {
     events: VecDeque<Event>,
     counters: Counters,
     next: u64,
+    /// When the log last had a line about what this host has no more of.
+    said_no_resources: Option<Duration>,
 }
 
 impl Gateway {
@@ -255,13 +272,19 @@ impl Gateway {
                 self.counters.no_resources += 1;
                 if let Some(flow) = self.flows.get(&id) {
                     let to = flow.to;
-                    self.note(Event::NoResources { to });
+                    self.note_resources(now, Event::NoResources { to });
                 }
             }
             (Then::Silence, _) => self.counters.silent += 1,
             _ => self.counters.refused += 1,
         }
         then
+    }
+
+    /// Clients of this address cannot be accepted, because this host has no descriptor or memory.
+    pub fn cannot_accept(&mut self, now: Duration, at: SocketAddr) {
+        self.counters.no_resources += 1;
+        self.note_resources(now, Event::CannotAccept { at });
     }
 
     /// The guest's handshake is complete.
@@ -472,11 +495,21 @@ impl Gateway {
         self.guests.remove(pending.guest, Counted::Questions);
     }
 
-    fn note(&mut self, event: Event) {
+    pub(crate) fn note(&mut self, event: Event) {
         if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
         } else {
             self.counters.events_left_out += 1;
+        }
+    }
+
+    /// Each flow fails then, which must not fill the log.
+    fn note_resources(&mut self, now: Duration, event: Event) {
+        if self.said_no_resources.is_some_and(|at| now < at + RESOURCES_EVERY) {
+            self.counters.events_left_out += 1;
+        } else {
+            self.said_no_resources = Some(now);
+            self.note(event);
         }
     }
 

@@ -21,6 +21,8 @@
 //! | `tcp.rs`, `relay.rs` | a connection from its beginning to its end; bytes both ways |
 //! | `datagrams.rs` | a flow of UDP, and pings |
 //! | `forward.rs` | ports of the host that lead to a guest |
+//! | `proxy.rs`, `request.rs` | clients that ask by SOCKS5 or HTTP CONNECT, or that the kernel sends here; what they ask |
+//! | `listening.rs` | at which ports a guest listens |
 //! | `resolver.rs` | questions of guests, asked of the host's name servers |
 //! | `inside.rs`, `namespace.rs` | a guest in a namespace: what runs inside, and who starts it |
 //! | `machines.rs` | [`Machines`]: virtual machines at a Unix socket |
@@ -42,11 +44,14 @@ mod host_sockets;
 pub mod inside;
 mod limits;
 mod link;
+mod listening;
 mod machines;
 mod names;
 mod namespace;
 mod proxies;
+mod proxy;
 mod relay;
+mod request;
 mod resolver;
 mod rules;
 pub mod sandbox;
@@ -64,9 +69,12 @@ pub use guests::{Counted, Guest};
 pub use host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_allowed};
 pub use limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 pub use link::{Link, LinkPings};
+pub use listening::Listening;
 pub use machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Plug};
 pub use namespace::Namespace;
 pub use proxies::{HttpConnect, Socks5};
+pub use proxy::{Client, Clients, Flow, Joins, Transparent};
+pub use request::Login;
 pub use resolver::Resolver;
 pub use rules::{Action, Rule, RuleError, Rules, Verdict, is_special};
 pub use serve::{Log, Server};

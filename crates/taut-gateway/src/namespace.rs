@@ -11,6 +11,7 @@ use taut::device::{FramesOptions, from_descriptor};
 use taut::{Stack, StackBuilder};
 
 use crate::inside::{Plan, brings_tun, go, receive, send};
+use crate::listening::Listening;
 
 /// A guest whose TUN is open. Its command waits.
 #[derive(Debug)]
@@ -60,6 +61,14 @@ impl Namespace {
     pub fn stack(&self, builder: StackBuilder) -> io::Result<Stack> {
         let options = FramesOptions { mtu: self.mtu, ..FramesOptions::default() };
         builder.device(from_descriptor(self.tun.try_clone()?, &[], &options)?).build_tokio()
+    }
+
+    /// The ports at which the guest will listen, to be read while it runs.
+    ///
+    /// # Errors
+    /// The child is gone.
+    pub fn listening(&self) -> io::Result<Listening> {
+        Listening::of(self.child.id())
     }
 
     /// Lets the command begin, when the gateway serves its stack. The child is the command from now on.

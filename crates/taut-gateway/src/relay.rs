@@ -5,6 +5,9 @@
 //!   down  upstream ── readable? ── guest writable? ── read ──▶ write_bytes          one copy, by the host's kernel
 //! ```
 //!
+//! The guest's end is a stream of a stack. Where a proxy goes out by a link, the upstream's is ([`relay_by_stack`]): then
+//! the two sides change their names here.
+//!
 //! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
 //! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose
 //! reader is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
@@ -33,6 +36,53 @@ const PIECES: usize = 64;
 /// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one
 /// side or both.
 pub(crate) async fn relay(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Then {
+    pass(guest, upstream, &Seen { flow, is_turned: false }).await
+}
+
+/// The same with a stack's stream as the upstream.
+pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> Then {
+    let seen = Seen { flow, is_turned: true };
+    let then = pass(upstream, guest, &seen).await;
+    seen.then(then)
+}
+
+/// A flow, of which the stack's stream is the guest's side.
+struct Seen<'a> {
+    flow: &'a Handle,
+    is_turned: bool,
+}
+
+impl Seen<'_> {
+    const fn side(&self, side: Side) -> Side {
+        if self.is_turned { side.other() } else { side }
+    }
+
+    const fn then(&self, then: Then) -> Then {
+        match then {
+            Then::Finish(side) => Then::Finish(self.side(side)),
+            Then::Reset(side) => Then::Reset(self.side(side)),
+            then => then,
+        }
+    }
+
+    fn ended(&self, side: Side, how: End) -> Then {
+        self.then(self.flow.ended(self.side(side), how))
+    }
+
+    fn hold(&self, wanted: usize) -> usize {
+        self.flow.hold(wanted)
+    }
+
+    fn passed(&self, from: Side, bytes: usize, held: usize) {
+        self.flow.passed(self.side(from), bytes, held);
+    }
+
+    async fn stopped(&self) {
+        self.flow.stopped().await;
+    }
+}
+
+async fn pass(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Then {
     let (mut up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
     let (mut up_goes, mut down_goes) = (true, true);
     loop {
@@ -75,7 +125,7 @@ fn last_fin(then: Then, ended: Side, guest: &TcpStream, upstream: &impl Upstream
 /// This side was reset.
 struct Broken(Side);
 
-async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Result<(), Broken> {
+async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
     let mut chunks = Vec::new();
     loop {
         guest.readable().await.map_err(|_| Broken(Side::Guest))?;
@@ -148,7 +198,7 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
     }
 }
 
-async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Result<(), Broken> {
+async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
     loop {
         upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
         unless_broken(upstream, guest.writable()).await?;

@@ -69,7 +69,12 @@ fn servers(text: &str) -> Vec<SocketAddr> {
 }
 
 /// The answer to one question.
-async fn answer(server: &Server, from: IpAddr, question: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
+pub(crate) async fn answer(
+    server: &Server,
+    from: IpAddr,
+    question: &[u8],
+    over_tcp: bool,
+) -> Option<Vec<u8>> {
     let id = match server.question(from, question) {
         Question::Answer(answer) => return Some(answer),
         Question::Ignore => return None,

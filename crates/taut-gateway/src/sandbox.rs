@@ -4,18 +4,22 @@
 //! - **System calls** (seccomp): it starts no program, looks into no other process, and changes no mounts, namespaces, kernel
 //!   modules, keys or clocks. Such a call fails with `EPERM`. What is listed is denied and all else allowed: a list of what is
 //!   allowed would depend on the C library and break with its next version.
+//! - **Capabilities** ([`drop_capabilities`]): none, but for what it opens later.
 //!
-//! Both hold for the calling thread and those that it starts from then on: call [`confine`] when the guest
+//! All hold for the calling thread and those that it starts from then on: call [`confine`] when the guest
 //! runs and before the runtime does.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use rustix::thread::CapabilitySet;
+
 use landlock::{
     ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
     path_beneath_rules,
 };
+use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 /// The limits that this kernel enforces.
@@ -83,6 +87,20 @@ pub fn confine(read: &[PathBuf], write: &[PathBuf]) -> io::Result<Confined> {
     let files = close_files(read, write).map_err(io::Error::other)?;
     let calls = deny_calls().map_err(io::Error::other)?;
     Ok(Confined { files, calls })
+}
+
+/// Gives up all capabilities but these, for the calling thread and those that it starts from then on.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn drop_capabilities(keep: CapabilitySet) -> io::Result<()> {
+    let own = capabilities(None)?;
+    let kept = CapabilitySets {
+        effective: own.effective & keep,
+        permitted: own.permitted & keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, kept)?)
 }
 
 /// Where `resolv.conf` lies, followed to where it leads.

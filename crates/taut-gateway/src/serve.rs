@@ -164,14 +164,14 @@ impl Server {
         }
     }
 
-    fn handle(&self, id: FlowId) -> Handle {
+    pub(crate) fn handle(&self, id: FlowId) -> Handle {
         let stop = Arc::new(Notify::new());
         self.0.lock().stops.insert(id, Arc::clone(&stop));
         Handle { server: self.clone(), id, stop }
     }
 
     /// Calls the gateway, hears what it has to say, and wakes the timer if it must be earlier.
-    fn with<R>(&self, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
         let now = self.0.began.elapsed();
         let mut inner = self.0.lock();
         let result = call(&mut inner.gateway, now);
@@ -187,7 +187,7 @@ impl Server {
     }
 
     /// Ends flows whose time is over, for as long as it is polled.
-    async fn watch_time(&self) -> Infallible {
+    pub(crate) async fn watch_time(&self) -> Infallible {
         loop {
             let next = {
                 let mut inner = self.0.lock();

@@ -404,3 +404,22 @@ fn gw_20_new_settings_are_for_flows_to_come() {
     gateway.set(Settings::default());
     assert!(begin(&mut gateway, secs(1), FlowKind::Tcp, guest(1)).is_some());
 }
+
+#[test]
+fn gw_71_what_the_host_has_no_more_of_is_a_line_a_second() {
+    let mut gateway = Gateway::new(Settings::default());
+    let mut lines = 0;
+    for at in 0..10_000 {
+        let now = Duration::from_millis(at);
+        if at % 2 == 0 {
+            let id = begin(&mut gateway, now, FlowKind::Tcp, guest(1)).unwrap();
+            assert_eq!(gateway.failed(now, id, Failure::NoResources), Then::Refuse(Refusal::Prohibited));
+            gateway.closed(id);
+        } else {
+            gateway.cannot_accept(now, guest(2));
+        }
+        lines += std::iter::from_fn(|| gateway.poll_event()).count();
+    }
+    let counters = gateway.counters();
+    assert_eq!((lines, counters.no_resources, counters.events_left_out), (10, 10_000, 9_990));
+}

@@ -97,7 +97,9 @@ impl Guest {
     /// With this program of the project's own, as `/bin/` and its name.
     #[must_use]
     pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
-        self.programs.push(path.into());
+        let path = path.into();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.programs.push((name, path));
         self
     }
 

@@ -125,6 +125,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
         self.child.stdout.take().expect("standard output is piped")
     }

@@ -1,0 +1,56 @@
+#!/bin/sh
+# `taut gateway --run` beside pasta, slirp4netns, gvproxy and tun2proxy, in turns in one run, in the same topology. Needs root, and
+# Go (https://go.dev/dl). Gets what is missing: passt, slirp4netns and iperf3 by apt, gvproxy as a Go module, tun2proxy as a crate.
+# Stops if one cannot be had; --only leaves others out.
+#
+#   benches/gateway.sh [--rounds N] [--seconds N] [--only taut,pasta] [--rows up1,down1] [--json]
+set -eu
+cd "$(dirname "$0")/.."
+gvproxy=v0.8.9
+tun2proxy=0.8.7
+target=${CARGO_TARGET_DIR:-$PWD/target}
+case $target in /*) ;; *) target=$PWD/$target ;; esac
+peers=$target/peers
+stop() {
+    echo "bench-gateway: $1" >&2
+    exit 2
+}
+# What --only says, in one word or two.
+only=
+before=
+for word in "$@"; do
+    case $word in --only=*) only=${word#--only=} ;; esac
+    if [ "$before" = --only ]; then only=$word; fi
+    before=$word
+done
+wanted() {
+    case ",$only," in ,,) return 0 ;; *",$1,"*) return 0 ;; esac
+    return 1
+}
+packages="iproute2 iperf3"
+if wanted pasta; then packages="$packages passt"; fi
+if wanted slirp4netns; then packages="$packages slirp4netns"; fi
+# shellcheck disable=SC2086 # several words
+scripts/setup $packages
+for program in ip iperf3 nsenter unshare; do
+    command -v "$program" >/dev/null || stop "$program is missing"
+done
+if wanted pasta; then command -v pasta >/dev/null || stop "pasta is missing: apt-get install passt"; fi
+if wanted slirp4netns; then command -v slirp4netns >/dev/null || stop "slirp4netns is missing: apt-get install slirp4netns"; fi
+if wanted gvproxy && ! [ -x "$peers/bin/gvforwarder" ]; then
+    command -v go >/dev/null || stop "go is missing; it builds gvproxy (https://go.dev/dl, or apt-get install golang)"
+    module=github.com/containers/gvisor-tap-vsock
+    GOBIN=$peers/bin go install "$module/cmd/gvproxy@$gvproxy" || stop "gvproxy $gvproxy does not build"
+    # The program that carries a TAP's frames to gvproxy is called `vm` in the module.
+    GOBIN=$peers/go go install "$module/cmd/vm@$gvproxy" || stop "gvforwarder $gvproxy does not build"
+    cp "$peers/go/vm" "$peers/bin/gvforwarder"
+fi
+if wanted tun2proxy && ! [ -x "$peers/bin/tun2proxy-bin" ]; then
+    cargo install --quiet --locked --root "$peers" --version "$tun2proxy" --bin tun2proxy-bin tun2proxy ||
+        stop "tun2proxy $tun2proxy does not build"
+fi
+cargo build --quiet --release --locked -p taut-cli
+cargo build --quiet --release --locked --manifest-path benches/gateway/Cargo.toml --target-dir "$target/gateways"
+iperf3 --version | head -1
+exec "$target/gateways/release/taut-gateways" --taut "$target/release/taut" --gvproxy "$peers/bin/gvproxy" \
+    --gvforwarder "$peers/bin/gvforwarder" --tun2proxy "$peers/bin/tun2proxy-bin" "$@"

@@ -1,0 +1,339 @@
+//! How each gateway is started for a guest, and what its processes use.
+//!
+//! | gateway | the guest's namespace | the gateway |
+//! |---|---|---|
+//! | taut | `taut gateway --run -- sleep` makes it | that process |
+//! | pasta | `unshare -r -n sleep` | `pasta --config-net PID` |
+//! | slirp4netns | the same | `slirp4netns --configure PID tap0` |
+//! | gvproxy | the same, with a TAP whose frames `gvforwarder` carries to a socket, as in a virtual machine | both processes |
+//! | tun2proxy | `tun2proxy --unshare --proxy none` makes it: straight to the network | both its processes |
+//!
+//! Each has the largest MTU that it takes on the guest's side.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::servers::{ECHO, at};
+use crate::world::{OUT_HOST, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    Taut,
+    Pasta,
+    Slirp4netns,
+    Gvproxy,
+    Tun2proxy,
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] = [Self::Taut, Self::Pasta, Self::Slirp4netns, Self::Gvproxy, Self::Tun2proxy];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Taut => "taut",
+            Self::Pasta => "pasta",
+            Self::Slirp4netns => "slirp4netns",
+            Self::Gvproxy => "gvproxy",
+            Self::Tun2proxy => "tun2proxy",
+        }
+    }
+}
+
+pub struct Programs {
+    pub taut: PathBuf,
+    pub pasta: PathBuf,
+    pub slirp4netns: PathBuf,
+    pub gvproxy: PathBuf,
+    pub gvforwarder: PathBuf,
+    pub tun2proxy: PathBuf,
+}
+
+/// A running gateway and its guest. Both end when this is dropped.
+pub struct Guest {
+    pub kind: Kind,
+    /// How taut's own link sends, if it is the way out.
+    pub link: Option<&'static str>,
+    /// From the gateway's start to the first connection.
+    pub began_after: Duration,
+    /// A process in the guest's namespace.
+    pub process: u32,
+    gateway: Vec<Child>,
+    sleeper: Option<Child>,
+    directory: Option<PathBuf>,
+}
+
+/// The command that keeps the guest's namespace.
+const SLEEP: [&str; 2] = ["sleep", "100000"];
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+impl Programs {
+    fn path(&self, kind: Kind) -> &Path {
+        match kind {
+            Kind::Taut => &self.taut,
+            Kind::Pasta => &self.pasta,
+            Kind::Slirp4netns => &self.slirp4netns,
+            Kind::Gvproxy => &self.gvproxy,
+            Kind::Tun2proxy => &self.tun2proxy,
+        }
+    }
+
+    /// The first line that it says of itself.
+    pub fn version(&self, kind: Kind) -> Result<String> {
+        let path = self.path(kind);
+        let flag = if kind == Kind::Gvproxy { "-version" } else { "--version" };
+        let output = Command::new(path).arg(flag).stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("{} is missing: {}", kind.name(), path.display()))?;
+        let text = [output.stdout, output.stderr].concat();
+        let line = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
+        if kind == Kind::Pasta
+            && let Ok(package) = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "passt"]).output()
+        {
+            return Ok(format!("{line} (package {})", String::from_utf8_lossy(&package.stdout)));
+        }
+        Ok(line)
+    }
+
+    /// Starts a gateway in the world's host, and waits until its guest can connect. With `link`, taut sends by a
+    /// stack of its own with this controller.
+    pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
+        let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy);
+        let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
+        let process = sleeper.as_ref().map_or(0, Child::id);
+        let mut guest = Guest {
+            kind,
+            link,
+            began_after: Duration::ZERO,
+            process,
+            gateway: Vec::new(),
+            sleeper,
+            directory: None,
+        };
+        let begun = Instant::now();
+        match kind {
+            Kind::Taut => {
+                let mut command = Command::new(&self.taut);
+                command.args(["gateway", "--run", "--quiet", "--control", "none"]);
+                if let Some(controller) = link {
+                    command.args(["--out", "tun:out0", "--out-address", "10.0.3.2/24"]);
+                    command.args(["--congestion", controller]);
+                }
+                let gateway = spawn(world, command.arg("--").args(SLEEP))?;
+                guest.process = wait_for(|| child_named(gateway.id(), SLEEP[0]), "taut's guest")?;
+                guest.gateway.push(gateway);
+                if link.is_some() {
+                    world.host.run(&format!("ip address add {OUT_HOST} dev out0"))?;
+                }
+            }
+            Kind::Pasta => {
+                let mut command = Command::new(&self.pasta);
+                command.args(["--foreground", "--quiet", "--config-net", "--runas", "0"]);
+                command.args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"]);
+                guest.gateway.push(spawn(world, command.arg(process.to_string()))?);
+            }
+            Kind::Slirp4netns => {
+                let mut command = Command::new(&self.slirp4netns);
+                command.args(["--configure", "--mtu=65520", "--disable-host-loopback"]);
+                guest.gateway.push(spawn(world, command.arg(process.to_string()).arg("tap0"))?);
+            }
+            Kind::Gvproxy => self.start_gvproxy(world, &mut guest)?,
+            Kind::Tun2proxy => {
+                let file = std::env::temp_dir().join(format!("taut-t2p-{}", std::process::id()));
+                _ = std::fs::remove_file(&file);
+                let mut command = Command::new(&self.tun2proxy);
+                // At its strongest: room for all flows, and the segment size that it would not announce by itself.
+                command.args(["--proxy", "none", "--max-sessions", "20000", "--tcp-mss", "1460"]);
+                command.args(["--verbosity", "off", "--unshare", "--tun", "tun0", "--unshare-pidfile"]);
+                guest.gateway.push(spawn(world, command.arg(&file))?);
+                let process = || std::fs::read_to_string(&file).ok()?.trim().parse().ok();
+                guest.process = wait_for(process, "tun2proxy's process")?;
+                _ = std::fs::remove_file(&file);
+                wait_for(|| guest.run("ip link set tun0 mtu 1500 up").ok(), "tun2proxy's interface")?;
+                guest.run("ip address add 10.0.2.15/24 dev tun0")?;
+                guest.run("ip route add default dev tun0")?;
+            }
+        }
+        guest.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"))??;
+        let (mut last, mut is_set) = (None, false);
+        while begun.elapsed() < READY_WITHIN {
+            // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would be refused.
+            if !is_set && let Some(route) = guest.run("ip -4 route show default")?.lines().next() {
+                // What is no part of a route's description: a TAP that nobody has opened yet.
+                let route = route.replace("linkdown", "");
+                guest.run(&format!("ip route replace {route} congctl cubic"))?;
+                is_set = true;
+            }
+            match guest.enter(|| TcpStream::connect_timeout(&at(ECHO), Duration::from_millis(500)))? {
+                Ok(_) => {
+                    guest.began_after = begun.elapsed();
+                    return Ok(guest);
+                }
+                Err(error) => last = Some(error),
+            }
+            guest.is_alive()?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        bail!("{} lets nobody through: {last:?}", kind.name())
+    }
+
+    fn start_gvproxy(&self, world: &World, guest: &mut Guest) -> Result<()> {
+        let directory =
+            std::env::temp_dir().join(format!("taut-gv-{}-{}", std::process::id(), guest.process));
+        std::fs::create_dir_all(&directory)?;
+        guest.directory = Some(directory.clone());
+        let socket = directory.join("socket");
+        let mut command = Command::new(&self.gvproxy);
+        command.args(["-mtu", "65520", "-ssh-port", "-1", "-listen"]);
+        guest.gateway.push(spawn(world, command.arg(format!("unix://{}", socket.display())))?);
+        wait_for(|| socket.exists().then_some(()), "gvproxy's socket")?;
+        guest.run("ip tuntap add dev tap0 mode tap")?;
+        guest.run("ip link set tap0 address 5a:94:ef:e4:0c:ee mtu 65520 txqueuelen 10000 up")?;
+        guest.run(&format!("ip address add {}/24 dev tap0", Ipv4Addr::new(192, 168, 127, 2)))?;
+        guest.run("ip route add default via 192.168.127.1")?;
+        let mut forwarder = Command::new("nsenter");
+        forwarder.arg(format!("--net=/proc/{}/ns/net", guest.process)).arg(&self.gvforwarder);
+        forwarder.args(["-preexisting", "-iface", "tap0", "-mtu", "65535", "-url"]);
+        guest.gateway.push(spawn(world, forwarder.arg(format!("unix://{}", socket.display())))?);
+        Ok(())
+    }
+}
+
+fn spawn(world: &World, command: &mut Command) -> Result<Child> {
+    let debug = std::env::var_os("TAUT_GATEWAYS_DEBUG").is_some();
+    let (out, err) =
+        if debug { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
+    let command = command.stdin(Stdio::null()).stdout(out).stderr(err);
+    world.host.namespace.spawn(command).with_context(|| format!("{command:?}"))
+}
+
+/// A process in new user and network namespaces.
+fn sleeper(world: &World) -> Result<Child> {
+    let child = spawn(world, Command::new("unshare").args(["-r", "-n"]).args(SLEEP))?;
+    let name = format!("/proc/{}/comm", child.id());
+    wait_for(
+        || std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == SLEEP[0]).then_some(()),
+        "the guest's namespace",
+    )?;
+    Ok(child)
+}
+
+fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R> {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < READY_WITHIN, "{what} does not appear");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let of =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let text: String = tasks.flatten().map(of).collect();
+    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+fn child_named(process: u32, name: &str) -> Option<u32> {
+    let is = |child: &u32| {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    children(process).into_iter().find(is)
+}
+
+impl Guest {
+    /// Runs a closure in the guest's network.
+    pub fn enter<R: Send>(&self, run: impl FnOnce() -> R + Send) -> Result<R> {
+        let network = std::fs::File::open(format!("/proc/{}/ns/net", self.process))?;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(run())
+            });
+            thread.join().map_err(|_| anyhow::anyhow!("a thread of the guest panicked"))?
+        })
+    }
+
+    /// A program in the guest's network.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.process)).arg(program);
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut words = line.split_whitespace();
+        let output = self.command(words.next().unwrap_or_default()).args(words).output()?;
+        ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Fails if a process of the gateway has ended.
+    fn is_alive(&mut self) -> Result<()> {
+        for child in &mut self.gateway {
+            if let Some(status) = child.try_wait()? {
+                bail!("{} ended: {status}", self.kind.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// The gateway's processes, and their children but for the guest.
+    fn processes(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.gateway.iter().map(Child::id).collect();
+        let mut at = 0;
+        while let Some(process) = all.get(at).copied() {
+            all.extend(
+                children(process)
+                    .into_iter()
+                    .filter(|child| self.kind != Kind::Taut || *child != self.process),
+            );
+            at += 1;
+        }
+        all
+    }
+
+    /// CPU-seconds that the gateway has used.
+    pub fn cpu(&self) -> f64 {
+        let of = |process: u32| -> Option<f64> {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            let (_, rest) = stat.rsplit_once(')')?;
+            let ticks =
+                rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+            // USER_HZ is 100 on every Linux that has this file.
+            Some(ticks.sum::<f64>() / 100.0)
+        };
+        self.processes().into_iter().filter_map(of).sum()
+    }
+
+    /// Bytes of memory that the gateway's processes have to themselves.
+    pub fn memory(&self) -> f64 {
+        let of = |process: u32| -> Option<f64> {
+            let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+            let lines = text.lines().filter_map(|line| line.strip_prefix("Private_"));
+            let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+            Some(kib.sum::<f64>() * 1024.0)
+        };
+        self.processes().into_iter().filter_map(of).sum()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        for child in self.gateway.iter_mut().chain(&mut self.sleeper) {
+            _ = child.kill();
+            _ = child.wait();
+        }
+        if let Some(directory) = &self.directory {
+            _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `taut gateway` beside pasta, slirp4netns, gvproxy and tun2proxy: the same guest's kernel, the same programs in it, the
+//! same host and the same server, in turns.
+//!
+//! ```text
+//!   guest: namespace ── TUN, TAP ── the gateway ── its sockets in "host" ── veth, or an emulated line ── far: servers
+//! ```
+//!
+//! | file | has |
+//! |---|---|
+//! | `world.rs` | the namespaces "host" and "far", and the line between them |
+//! | `gateways.rs` | how each gateway is started, and what its processes use |
+//! | `servers.rs` | who answers at the far end |
+//! | `work.rs` | what a guest does, and its measure |
+//! | `table.rs` | samples in, a table out |
+//!
+//! In a round each gateway gets a new world, so that nothing is left of the one before. The controller of the host's
+//! sockets is that of the host's route, for all gateways the same; what the kernel says of a running connection is
+//! printed. `benches/gateway.sh` gets the gateways.
+
+mod gateways;
+mod servers;
+mod table;
+mod work;
+mod world;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+use gateways::{Kind, Programs};
+use table::Table;
+use work::Row;
+use world::{Line, World};
+
+#[derive(Parser, Debug)]
+struct Args {
+    /// How often each gateway has its turn
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds of each bulk transfer
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Only these gateways, with commas between them
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// Only these rows, with commas between them
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<Row>,
+    /// Print all samples as JSON, too
+    #[arg(long)]
+    json: bool,
+    /// The command taut
+    #[arg(long)]
+    taut: PathBuf,
+    #[arg(long, default_value = "pasta")]
+    pasta: PathBuf,
+    #[arg(long, default_value = "slirp4netns")]
+    slirp4netns: PathBuf,
+    #[arg(long, default_value = "gvproxy")]
+    gvproxy: PathBuf,
+    #[arg(long, default_value = "gvforwarder")]
+    gvforwarder: PathBuf,
+    #[arg(long, default_value = "tun2proxy-bin")]
+    tun2proxy: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    raise_descriptors();
+    let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
+    let rows: Vec<Row> =
+        Row::ALL.iter().copied().filter(|row| args.rows.is_empty() || args.rows.contains(row)).collect();
+    let programs = Programs {
+        taut: args.taut,
+        pasta: args.pasta,
+        slirp4netns: args.slirp4netns,
+        gvproxy: args.gvproxy,
+        gvforwarder: args.gvforwarder,
+        tun2proxy: args.tun2proxy,
+    };
+    for kind in &kinds {
+        println!("{}: {}", kind.name(), programs.version(*kind)?);
+    }
+    println!("load of the machine before it begins (1, 5, 15 minutes): {}", load()?);
+    let mut table = Table::default();
+    for round in 0..args.rounds {
+        for &kind in &kinds {
+            eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name());
+            for line in [Line::Short, Line::Lossy, Line::Fifo] {
+                for &controller in line.controllers() {
+                    let rows: Vec<Row> = rows.iter().copied().filter(|row| row.line() == line).collect();
+                    if rows.is_empty() {
+                        continue;
+                    }
+                    let result = turn(&programs, kind, line, controller, &rows, args.seconds, &mut table);
+                    if let Err(error) = result {
+                        table.failed(kind, &format!("{error:#}"));
+                    }
+                }
+            }
+        }
+    }
+    println!("load of the machine at the end: {}", load()?);
+    table.print(&kinds);
+    if args.json {
+        println!("{}", table.json());
+    }
+    if table.is_empty() {
+        bail!("nothing was measured");
+    }
+    Ok(())
+}
+
+/// One gateway in a world of its own.
+fn turn(
+    programs: &Programs,
+    kind: Kind,
+    line: Line,
+    controller: &'static str,
+    rows: &[Row],
+    seconds: u32,
+    table: &mut Table,
+) -> Result<()> {
+    let world = World::new(line, controller)?;
+    let guest = programs.start(kind, &world, None)?;
+    if line == Line::Short {
+        table.add(kind, "start-up [ms]", guest.began_after.as_secs_f64() * 1e3);
+    }
+    for &row in rows {
+        if let Err(error) = row.measure(&world, &guest, seconds, table) {
+            table.failed(kind, &format!("{row:?}: {error:#}"));
+        }
+    }
+    table.note(format!(
+        "{} over the {} line: sockets of the host use {}",
+        kind.name(),
+        line.name(),
+        world.seen()
+    ));
+    drop(guest);
+    // The same with taut as the sender towards the network.
+    if kind == Kind::Taut && line != Line::Short && controller == "cubic" {
+        let world = World::new(line, controller)?;
+        let guest = programs.start(kind, &world, Some("bbr"))?;
+        for &row in rows {
+            if let Err(error) = row.measure(&world, &guest, seconds, table) {
+                table.failed(kind, &format!("{row:?}, by a link: {error:#}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn load() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+}
+
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

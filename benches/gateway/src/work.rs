@@ -1,0 +1,342 @@
+//! What a guest does, and its measure.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use serde_json::Value;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::gateways::Guest;
+use crate::servers::{AFTER, AFTER_END, CLOSED, ECHO, HOLD, ONCE, at};
+use crate::table::Table;
+use crate::world::{Line, SERVER, SILENT, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Row {
+    Memory,
+    Refused,
+    HalfClose,
+    BlackHoles,
+    RoundTrip,
+    Connections,
+    Up1,
+    Up8,
+    Up64,
+    Down1,
+    Down8,
+    Down64,
+    Udp,
+    Lossy,
+    Fifo,
+}
+
+/// Idle flows by which memory is divided.
+const IDLE: usize = 1_000;
+/// Threads that connect.
+const CLIENTS: usize = 16;
+const LIMIT: Duration = Duration::from_secs(5);
+
+impl Row {
+    /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody through for two
+    /// minutes after them.
+    pub const ALL: &[Self] = &[
+        Self::Refused,
+        Self::HalfClose,
+        Self::Memory,
+        Self::RoundTrip,
+        Self::Connections,
+        Self::Up1,
+        Self::Up8,
+        Self::Up64,
+        Self::Down1,
+        Self::Down8,
+        Self::Down64,
+        Self::Udp,
+        Self::BlackHoles,
+        Self::Lossy,
+        Self::Fifo,
+    ];
+
+    pub const fn line(self) -> Line {
+        match self {
+            Self::Lossy => Line::Lossy,
+            Self::Fifo => Line::Fifo,
+            _ => Line::Short,
+        }
+    }
+
+    pub fn measure(self, world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<()> {
+        match self {
+            Self::Memory => memory(world, guest, table),
+            Self::Refused => refused(guest, table),
+            Self::HalfClose => half_close(guest, table),
+            Self::BlackHoles => black_holes(guest, table),
+            Self::RoundTrip => round_trip(guest, table),
+            Self::Connections => connections(guest, table),
+            Self::Up1 => bulk(world, guest, 1, false, seconds, table),
+            Self::Up8 => bulk(world, guest, 8, false, seconds, table),
+            Self::Up64 => bulk(world, guest, 64, false, seconds, table),
+            Self::Down1 => bulk(world, guest, 1, true, seconds, table),
+            Self::Down8 => bulk(world, guest, 8, true, seconds, table),
+            Self::Down64 => bulk(world, guest, 64, true, seconds, table),
+            Self::Udp => udp(world, guest, seconds, table),
+            Self::Lossy => lossy(world, guest, table),
+            Self::Fifo => beside_an_upload(world, guest, table),
+        }
+    }
+}
+
+/// One program iperf3 each for server and client.
+fn iperf3(world: &World, guest: &Guest, seconds: u32, options: &[&str]) -> Result<Value> {
+    static PORT: AtomicU16 = AtomicU16::new(5_300);
+    let port = PORT.fetch_add(1, Relaxed).to_string();
+    let address = std::net::Ipv4Addr::from(SERVER).to_string();
+    let mut server = Command::new("iperf3");
+    server.args(["-s", "-1", "-B", &address, "-p", &port]).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Killed(world.far.namespace.spawn(&mut server)?);
+    let place: SocketAddr = format!("{address}:{port}").parse()?;
+    let listens = format!("{:04X}", place.port());
+    let begun = Instant::now();
+    // Connecting would be taken for a client.
+    while !world.far.run("cat /proc/net/tcp")?.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (own, state) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+        own.ends_with(&listens) && state == "0A"
+    }) {
+        ensure!(begun.elapsed() < LIMIT, "iperf3 does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut client = guest.command("timeout");
+    client.args(["--kill-after=1", &(seconds + 10).to_string(), "iperf3", "-c", &address, "-p", &port, "-J"]);
+    client.args(["-t", &seconds.to_string()]).args(options);
+    let output = world.watched(|| client.output())?;
+    drop(server);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let result: Value = serde_json::from_str(&text)
+        .with_context(|| format!("iperf3 {options:?}: {} {}", output.status, text.trim()))?;
+    if let Some(error) = result.get("error") {
+        anyhow::bail!("iperf3 {options:?}: {error}");
+    }
+    Ok(result)
+}
+
+/// A program that ends with this.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+fn bulk(world: &World, guest: &Guest, flows: u32, down: bool, seconds: u32, table: &mut Table) -> Result<()> {
+    let count = flows.to_string();
+    let mut options = vec!["-P", &count];
+    if down {
+        options.push("-R");
+    }
+    let before = guest.cpu();
+    let result = iperf3(world, guest, seconds, &options)?;
+    let used = guest.cpu() - before;
+    let sum = &result["end"]["sum_received"];
+    let bits = sum["bits_per_second"].as_f64().context("iperf3 gives no rate")?;
+    let bytes = sum["bytes"].as_f64().context("iperf3 gives no bytes")?;
+    let way = if down { "down" } else { "up" };
+    let plural = if flows == 1 { "flow" } else { "flows" };
+    table.add(guest.kind, &format!("{way}, {flows} {plural} [Gbit/s]"), bits / 1e9);
+    if flows == 1 || flows == 8 {
+        table.add(guest.kind, &format!("CPU-s per GB, {way}, {flows} {plural}"), used / (bytes / 1e9));
+    }
+    Ok(())
+}
+
+fn udp(world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<()> {
+    let result = iperf3(world, guest, seconds, &["-u", "-b", "1G", "-l", "1400"])?;
+    let lost = result["end"]["sum"]["lost_percent"].as_f64().context("iperf3 gives no loss")?;
+    table.add(guest.kind, "1 Gbit/s of UDP up, lost [%]", lost);
+    Ok(())
+}
+
+/// Round trips of one byte, in microseconds.
+fn trips(span: Duration) -> Result<Vec<f64>> {
+    let mut stream = TcpStream::connect_timeout(&at(ECHO), LIMIT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    let (begun, mut all) = (Instant::now(), Vec::new());
+    while begun.elapsed() < span {
+        let sent = Instant::now();
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])?;
+        all.push(sent.elapsed().as_secs_f64() * 1e6);
+    }
+    all.sort_by(f64::total_cmp);
+    Ok(all)
+}
+
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted.get(((sorted.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+fn round_trip(guest: &Guest, table: &mut Table) -> Result<()> {
+    let all = guest.enter(|| trips(Duration::from_secs(1)))??;
+    table.add(guest.kind, "request/response, p50 [µs]", quantile(&all, 0.5));
+    table.add(guest.kind, "request/response, p99 [µs]", quantile(&all, 0.99));
+    Ok(())
+}
+
+/// Connects, has one byte answered, and resets, in several threads.
+fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
+    let (stop, done, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let one = || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect_timeout(&at(ONCE), LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])
+    };
+    let span = Duration::from_secs(2);
+    guest.enter(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        let counter = if one().is_ok() { &done } else { &failed };
+                        counter.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            std::thread::sleep(span);
+            stop.store(true, Relaxed);
+        });
+    })?;
+    let count = done.load(Relaxed) as f64;
+    table.add(guest.kind, "connections a second, 16 at a time", count / span.as_secs_f64());
+    let failed = failed.load(Relaxed);
+    if failed > 0 {
+        table.note(format!("{}: {failed} of {count} connections failed", guest.kind.name()));
+    }
+    Ok(())
+}
+
+/// What the gateway grows by for each flow that does nothing.
+fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
+    let settle = || std::thread::sleep(Duration::from_millis(300));
+    settle();
+    let before = guest.memory();
+    let streams = guest.enter(|| -> std::io::Result<Vec<TcpStream>> {
+        (0..IDLE).map(|_| TcpStream::connect_timeout(&at(HOLD), LIMIT)).collect()
+    })??;
+    let begun = Instant::now();
+    while world.servers.held() < IDLE && begun.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ensure!(world.servers.held() == IDLE, "only {} flows reached the server", world.servers.held());
+    settle();
+    table.add(guest.kind, "memory for an idle flow [KB]", (guest.memory() - before) / IDLE as f64 / 1e3);
+    drop(streams);
+    world.servers.release();
+    settle();
+    Ok(())
+}
+
+fn refused(guest: &Guest, table: &mut Table) -> Result<()> {
+    let outcome = guest.enter(|| {
+        let mut stream = match TcpStream::connect_timeout(&at(CLOSED), Duration::from_secs(2)) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return "refused",
+            Err(error) if error.kind() == ErrorKind::TimedOut => return "pending",
+            Err(_) => return "another error",
+        };
+        _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+        match stream.read(&mut [0]) {
+            Ok(0) => "connected, then the end",
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => "connected, then a reset",
+            _ => "connected",
+        }
+    })?;
+    table.say(guest.kind, "a refused port", outcome);
+    Ok(())
+}
+
+fn half_close(guest: &Guest, table: &mut Table) -> Result<()> {
+    let got = guest.enter(|| -> std::io::Result<usize> {
+        let mut stream = TcpStream::connect_timeout(&at(AFTER), LIMIT)?;
+        stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+        stream.write_all(b"question")?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut bytes = Vec::new();
+        // What came before an error counts.
+        _ = stream.read_to_end(&mut bytes);
+        Ok(bytes.len())
+    })??;
+    let outcome = match got {
+        AFTER_END => "all".to_owned(),
+        0 => "nothing".to_owned(),
+        _ => format!("stalls after {} KiB", got >> 10),
+    };
+    table.say(guest.kind, "1 MiB back after the guest's FIN", &outcome);
+    Ok(())
+}
+
+/// A good connection beside twenty to a host that does not answer.
+fn black_holes(guest: &Guest, table: &mut Table) -> Result<()> {
+    let taken = guest.enter(|| -> std::io::Result<Duration> {
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_nonblocking(true)?;
+            _ = socket.connect(&SocketAddr::from((SILENT, 80)).into());
+            silent.push(socket);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        TcpStream::connect_timeout(&at(ECHO), Duration::from_secs(3))?;
+        Ok(begun.elapsed())
+    })?;
+    match taken {
+        Ok(taken) => {
+            table.add(guest.kind, "a connection beside 20 to black holes [ms]", taken.as_secs_f64() * 1e3);
+        }
+        Err(_) => table.say(guest.kind, "a connection beside 20 to black holes [ms]", "none in 3 s"),
+    }
+    Ok(())
+}
+
+/// Who sends towards the network.
+fn sender(world: &World, guest: &Guest) -> String {
+    guest
+        .link
+        .map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out tun"))
+}
+
+fn lossy(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
+    let result = iperf3(world, guest, 10, &["-P", "1"])?;
+    let bits = result["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 gives no rate")?;
+    let row = format!("100 Mbit/s, 50 ms, 0.5 % loss: up, 1 flow, {} [Mbit/s]", sender(world, guest));
+    table.add(guest.kind, &row, bits / 1e6);
+    Ok(())
+}
+
+/// How long a byte and its answer take beside an upload, through a FIFO of 1 MB.
+fn beside_an_upload(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
+    let empty = quantile(&guest.enter(|| trips(Duration::from_secs(1)))??, 0.5);
+    let (full, upload) = std::thread::scope(|scope| {
+        let upload = scope.spawn(|| iperf3(world, guest, 10, &["-P", "1"]));
+        std::thread::sleep(Duration::from_secs(4));
+        let full = guest.enter(|| trips(Duration::from_secs(5)));
+        (full, upload.join())
+    });
+    let upload = upload.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+    let bits = upload["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 gives no rate")?;
+    let who = sender(world, guest);
+    let more = (quantile(&full??, 0.5) - empty) / 1e3;
+    table.add(guest.kind, &format!("without loss, FIFO of 1 MB: up, {who} [Mbit/s]"), bits / 1e6);
+    table.add(guest.kind, &format!("  a round trip beside it is longer by, {who} [ms]"), more);
+    Ok(())
+}

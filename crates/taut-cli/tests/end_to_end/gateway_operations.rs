@@ -1,0 +1,446 @@
+//! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens to the host: GW-62
+//! to 70 of `docs/gateway.md`.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use taut_testbed::{Kernel, PATIENCE, Subnet, eventually};
+
+use super::support::{Lab, Running, taut};
+
+/// An address of the namespace of the test, which is neither loopback nor on a link.
+const SERVER: &str = "198.51.100.1";
+const PAGE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+
+/// A gateway with its guest, and what it says.
+struct Gateway {
+    running: Running,
+    log: PathBuf,
+}
+
+impl Gateway {
+    /// Starts a gateway for `script`.
+    fn run(lab: &Lab, name: &str, options: &[&str], script: &str) -> Self {
+        let args = [&["gateway", "--run"], options, &["--", "sh", "-c", script]].concat();
+        Self::by(lab, name, &mut taut(&args))
+    }
+
+    fn by(lab: &Lab, name: &str, command: &mut Command) -> Self {
+        let log = lab.dir.join(name);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Self { running: lab.spawn(command.stderr(File::create(&log).unwrap())), log }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn says(&self, text: &str) {
+        eventually(&format!("{text:?}"), || self.said().contains(text));
+    }
+
+    /// The process of the command inside, when it runs.
+    fn guest(&self, comm: &str) -> u32 {
+        let pid = self.running.id();
+        let mut found = None;
+        eventually("the guest", || {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            let mut children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
+            found = children.find(|child| {
+                std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim() == comm)
+            });
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+/// Runs a closure in the network of a process.
+fn within<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> R {
+    let network = File::open(format!("/proc/{process}/ns/net")).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            run()
+        });
+        thread.join().unwrap()
+    })
+}
+
+fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
+    let lab = Lab::new(name, &[&["ip", "sh"], programs].concat())?;
+    lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
+    Some(lab)
+}
+
+/// A server that answers at once; each client's address is sent to the test.
+fn server(kernel: &Kernel) -> (u16, Receiver<SocketAddr>) {
+    let listener = kernel.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (seen, clients) = channel();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, from)) = listener.accept() {
+            _ = seen.send(from);
+            std::thread::spawn(move || {
+                _ = stream.read(&mut [0; 1_000]);
+                _ = stream.write_all(PAGE);
+            });
+        }
+    });
+    (port, clients)
+}
+
+/// A server that sends half of its page, and the rest when the test says so.
+fn slow_server(kernel: &Kernel) -> (u16, Sender<()>, Receiver<()>) {
+    let listener = kernel.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ((go, may_go), (began, has_begun)) = (channel(), channel());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        _ = stream.read(&mut [0; 1_000]);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").unwrap();
+        began.send(()).unwrap();
+        may_go.recv().unwrap();
+        stream.write_all(b"world").unwrap();
+    });
+    (port, go, has_begun)
+}
+
+#[test]
+fn gw_62_a_new_file_of_rules_loses_no_flow() {
+    let Some(lab) = lab("gateway-file", &["curl"]) else { return };
+    let (port, go, began) = slow_server(&lab.kernel);
+    let (other, _) = server(&lab.kernel);
+    let file = lab.dir.join("gateway.toml");
+    std::fs::write(&file, "rules = ['allow any']\n[limits]\nconnections = 100\n").unwrap();
+    let script = format!(
+        "curl -sS --max-time 60 http://{SERVER}:{port}/ && echo && curl -s --max-time 20 http://{SERVER}:{other}/; echo $?"
+    );
+    let gateway = Gateway::run(&lab, "log", &["--config", file.to_str().unwrap()], &script);
+    began.recv_timeout(PATIENCE).unwrap();
+    // A mistake changes nothing, and is named.
+    std::fs::write(&file, "rules = ['allow 10.0.0.0/40']\n").unwrap();
+    gateway.running.signal("HUP");
+    gateway.says("the rules stay as they were");
+    assert!(gateway.said().contains("10.0.0.0/40"), "{}", gateway.said());
+    // Another file by the same name, as editors write it.
+    std::fs::write(lab.dir.join("new"), "rules = ['deny 198.51.100.0/24']\n").unwrap();
+    std::fs::rename(lab.dir.join("new"), &file).unwrap();
+    gateway.running.signal("HUP");
+    gateway.says("the rules are as in the file now");
+    go.send(()).unwrap();
+    let log = gateway.log.clone();
+    let output = gateway.running.output();
+    // The flow from before went on; the next one is denied: curl cannot connect.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "helloworld\n7\n", "{output:?}");
+    assert!(std::fs::read_to_string(log).unwrap().contains("deny 198.51.100.0/24"));
+}
+
+#[test]
+fn gw_63_other_ways_out() {
+    let Some(lab) = lab("gateway-out", &["curl"]) else { return };
+    // Proxies that know one destination, which is nowhere, and answer in its place.
+    let proxy = |shake: fn(&mut TcpStream) -> Option<()>| {
+        let listener = lab.kernel.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            shake(&mut stream)?;
+            _ = stream.read(&mut [0; 1_000]).ok()?;
+            stream.write_all(PAGE).ok()
+        });
+        port
+    };
+    let socks5 = |stream: &mut TcpStream| {
+        stream.read_exact(&mut [0; 3]).ok()?;
+        stream.write_all(&[5, 0]).ok()?;
+        let mut request = [0; 10];
+        stream.read_exact(&mut request).ok()?;
+        assert_eq!(request, [5, 1, 0, 1, 203, 0, 113, 1, 0, 80]);
+        stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()
+    };
+    let http = |stream: &mut TcpStream| {
+        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+        assert_eq!(lines.next()?.ok()?, "CONNECT 203.0.113.1:80 HTTP/1.1");
+        while !lines.next()?.ok()?.is_empty() {}
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()
+    };
+    for out in [format!("socks5://127.0.0.1:{}", proxy(socks5)), format!("http://127.0.0.1:{}", proxy(http))]
+    {
+        let gateway =
+            Gateway::run(&lab, "log", &["--out", &out], "curl -sS --max-time 20 http://203.0.113.1/");
+        let log = gateway.log.clone();
+        let output = gateway.running.output();
+        assert_eq!(output.stdout, b"hello", "{out}: {}", std::fs::read_to_string(log).unwrap());
+    }
+    // Another stack: the server sees its address.
+    let (port, clients) = server(&lab.kernel);
+    let script = format!(
+        "for i in $(seq 100); do curl -s --max-time 5 http://{SERVER}:{port}/ && exit; sleep 0.1; done"
+    );
+    let options = ["--out", "tun:out0", "--out-address", "10.0.3.2/24", "--congestion", "bbr"];
+    let gateway = Gateway::run(&lab, "log", &options, &script);
+    eventually("the stack's interface", || lab.kernel.run("ip link show out0").is_ok());
+    lab.kernel.run("ip address add 10.0.3.1/24 dev out0").unwrap();
+    let log = gateway.log.clone();
+    let output = gateway.running.output();
+    assert_eq!(output.stdout, b"hello", "{}", std::fs::read_to_string(log).unwrap());
+    assert_eq!(clients.recv().unwrap().ip(), Ipv4Addr::new(10, 0, 3, 2));
+    // What is no way out is refused before anything runs.
+    for wrong in ["socks4://127.0.0.1:1", "tun:", "http://127.0.0.1"] {
+        let output = lab.output(&mut taut(&["gateway", "--run", "--out", wrong, "--", "true"]));
+        assert!(!output.status.success(), "{wrong}");
+    }
+}
+
+#[test]
+fn gw_64_several_threads_carry_the_flows() {
+    let Some(lab) = lab("gateway-threads", &["curl"]) else { return };
+    let (port, _clients) = server(&lab.kernel);
+    let fetch = format!("curl -sS --max-time 20 http://{SERVER}:{port}/");
+    let script = format!("for i in $(seq 40); do {fetch} & done; wait; echo; echo ready >&2; exec sleep 100");
+    let mut gateway = Gateway::run(&lab, "log", &["--threads", "3"], &script);
+    gateway.says("ready");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.running.id())).unwrap();
+    let named = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm"))
+            .is_ok_and(|name| name.starts_with("tokio-"))
+    };
+    // One more waits for the command.
+    assert!(tasks.map(named).filter(|is| *is).count() >= 3);
+    let mut line = String::new();
+    BufReader::new(gateway.running.stdout()).read_line(&mut line).unwrap();
+    assert_eq!(line, format!("{}\n", "hello".repeat(40)));
+}
+
+/// Bytes pass both ways between a client in the test's namespace and a listener.
+fn passes(lab: &Lab, at: &str, listener: &TcpListener) {
+    let mut client = lab.kernel.enter(|| TcpStream::connect(at)).unwrap().unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(at.as_bytes()).unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    let mut said = vec![0; at.len()];
+    served.read_exact(&mut said).unwrap();
+    served.write_all(&said).unwrap();
+    let mut back = vec![0; at.len()];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(String::from_utf8(back).unwrap(), at);
+}
+
+#[test]
+fn gw_65_ports_are_forwarded_by_the_command() {
+    let Some(lab) = lab("gateway-ports", &["sleep"]) else { return };
+    let options =
+        ["-t", "8080:80", "-t", "127.0.0.2:9000-9001:90-91", "-t", "198.51.100.1:7000", "-u", "5353:53"];
+    let gateway = Gateway::run(&lab, "log", &options, "exec sleep 100");
+    let guest = gateway.guest("sleep");
+    for (at, port) in
+        [("127.0.0.1:8080", 80), ("127.0.0.2:9000", 90), ("127.0.0.2:9001", 91), ("198.51.100.1:7000", 7_000)]
+    {
+        let listener = within(guest, || TcpListener::bind(("0.0.0.0", port))).unwrap();
+        passes(&lab, at, &listener);
+    }
+    // No other address of the host is open.
+    let closed = lab.kernel.enter(|| TcpStream::connect("127.0.0.2:8080")).unwrap().unwrap_err();
+    assert_eq!(closed.kind(), std::io::ErrorKind::ConnectionRefused);
+    let inner = within(guest, || UdpSocket::bind("0.0.0.0:53")).unwrap();
+    let client = lab.kernel.enter(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    for socket in [&inner, &client] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    client.send_to(b"question", "127.0.0.1:5353").unwrap();
+    let mut message = [0; 100];
+    let (len, from) = inner.recv_from(&mut message).unwrap();
+    assert_eq!(&message[..len], b"question");
+    inner.send_to(b"answer", from).unwrap();
+    assert_eq!((client.recv(&mut message).unwrap(), &message[..6]), (6, &b"answer"[..]));
+    // A port that is in use is named, and nothing runs.
+    let output = lab.output(&mut taut(&["gateway", "--run", "-t", "8080:80", "--", "echo", "ran"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot forward 127.0.0.1:8080"), "{said}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn gw_66_what_listens_inside_is_forwarded() {
+    let Some(lab) = lab("gateway-auto", &["sleep"]) else { return };
+    let taken = lab.kernel.enter(|| TcpListener::bind("127.0.0.1:7003")).unwrap().unwrap();
+    let gateway = Gateway::run(&lab, "log", &["-t", "auto"], "exec sleep 100");
+    let guest = gateway.guest("sleep");
+    let connect = |port: u16| lab.kernel.enter(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
+    assert!(connect(7_001).is_err());
+    let all = within(guest, || ["0.0.0.0:7001", "127.0.0.1:7002", "0.0.0.0:7003"].map(TcpListener::bind));
+    let [open, local, other] = all.map(Result::unwrap);
+    eventually("the port is open", || connect(7_001).is_ok());
+    // That of the guest's loopback is not, and one that the host has itself is named.
+    gateway.says("cannot forward 127.0.0.1:7003");
+    assert!(connect(7_002).is_err());
+    // Those that only tried.
+    open.set_nonblocking(true).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    while open.accept().is_ok() {}
+    open.set_nonblocking(false).unwrap();
+    passes(&lab, "127.0.0.1:7001", &open);
+    drop((open, local));
+    eventually("the port is closed", || connect(7_001).is_err());
+    // It is opened when whoever had it is gone.
+    drop(taken);
+    eventually("the port is open", || connect(7_003).is_ok());
+    drop(other);
+    assert_eq!(gateway.said().matches("cannot forward").count(), 1, "{}", gateway.said());
+    // A TUN's guests cannot be looked at.
+    let output = lab.output(&mut taut(&["gateway", "--tun", "taut7", "-t", "auto"]));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("-t auto is for --run"), "{output:?}");
+}
+
+#[test]
+fn gw_67_the_log_in_json_and_metrics() {
+    let Some(lab) = lab("gateway-log", &["curl"]) else { return };
+    let (port, _clients) = server(&lab.kernel);
+    let fetch = format!("curl -s --max-time 20 http://{SERVER}:{port}/");
+    let script = format!("curl -s --max-time 20 http://10.77.0.1/; {fetch}; echo ready >&2; exec sleep 100");
+    let options = ["--log", "json", "--rule", "deny 10.77.0.0/16"];
+    let mut command = taut(&[&["gateway", "--run"], &options[..], &["--", "sh", "-c", &script]].concat());
+    let gateway = Gateway::by(&lab, "log", command.env("TAUT_CONTROL_DIR", &lab.dir));
+    gateway.says("ready");
+    let said = gateway.said();
+    let line = said.lines().find(|line| line.starts_with('{')).expect("a line in JSON");
+    let event: serde_json::Value = serde_json::from_str(line).unwrap();
+    for (field, value) in
+        [("event", "denied"), ("kind", "tcp"), ("to", "10.77.0.1:80"), ("rule", "deny 10.77.0.0/16")]
+    {
+        assert_eq!(event[field], value, "{line}");
+    }
+    assert!(event["time"].as_f64().unwrap() > 1.7e9, "{line}");
+    let metrics = lab.output(taut(&["metrics"]).env("TAUT_CONTROL_DIR", &lab.dir));
+    let text = String::from_utf8(metrics.stdout).unwrap();
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        assert!(line.contains(&format!("pid=\"{}\"", gateway.running.id())), "{line}");
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    // One that was denied, one that was served.
+    assert_eq!(value("taut_flows_in_total") as u32, 2, "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    // None: no line.
+    let quiet =
+        Gateway::run(&lab, "quiet", &["--log", "none", "--rule", "deny any"], &format!("{fetch}; true"));
+    let log = quiet.log.clone();
+    quiet.running.output();
+    assert!(!std::fs::read_to_string(log).unwrap().contains("denied"));
+}
+
+#[test]
+fn gw_68_no_rights_are_left_after_the_start() {
+    let Some(lab) = lab("gateway-rights", &["sleep"]) else { return };
+    let status = |options: &[&str], field: &str| -> Vec<u64> {
+        let gateway = Gateway::run(&lab, "log", options, "exec sleep 100");
+        gateway.guest("sleep");
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.running.id())).unwrap();
+        let of = |task: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+            u64::from_str_radix(value.trim_start_matches(':').trim(), 16).unwrap()
+        };
+        tasks.map(of).collect()
+    };
+    for options in [&["-t", "8080:80"][..], &["--threads", "3"]] {
+        for field in ["CapEff", "CapPrm", "CapInh"] {
+            let all = status(options, field);
+            assert!(all.len() > 1 && all.iter().all(|set| *set == 0), "{field}: {all:x?}");
+        }
+        // A filter, and no new privileges.
+        assert!(status(options, "Seccomp").iter().all(|mode| *mode == 2));
+        assert!(status(options, "NoNewPrivs").iter().all(|is| *is == 1));
+    }
+    // The one that is needed to open a port below 1024: CAP_NET_BIND_SERVICE is number 10, CAP_NET_ADMIN 12.
+    assert!(status(&["-t", "81:80"], "CapEff").iter().all(|set| *set == 1 << 10));
+    let out = ["--out", "tun:out1", "--out-address", "10.0.4.2/24"];
+    assert!(status(&out, "CapEff").iter().all(|set| *set == 1 << 12));
+    // That the test can fail: with all rights.
+    assert!(status(&["--no-sandbox"], "CapEff").iter().all(|set| *set != 0));
+}
+
+#[test]
+fn gw_69_the_hosts_network_goes_away_and_comes_back() {
+    let Some(lab) = lab("gateway-away", &["curl"]) else { return };
+    let far = Kernel::new().unwrap();
+    lab.kernel.veth(&far, Subnet(66), 1500).unwrap();
+    lab.kernel.run("ip route add default via 10.66.0.1").unwrap();
+    far.run("ip address add 203.0.113.9/32 dev lo").unwrap();
+    let (slow, go, began) = slow_server(&far);
+    let (port, _clients) = server(&far);
+    let fetch = format!("curl -s --max-time 10 http://203.0.113.9:{port}/");
+    let script = format!(
+        "curl -sS --max-time 60 -o slow http://203.0.113.9:{slow}/ & {fetch}; echo; echo before >&2; read go; {fetch}; echo $?; \
+         echo away >&2; read go; {fetch}; echo; wait; cat slow"
+    );
+    let log = lab.dir.join("log");
+    let mut command = taut(&["gateway", "--run", "--", "sh", "-c", &script]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let running = lab.spawn(command.stderr(File::create(&log).unwrap()));
+    let mut gateway = Gateway { running, log };
+    let mut stdin = gateway.running.stdin();
+    gateway.says("before");
+    began.recv_timeout(PATIENCE).unwrap();
+    lab.kernel.run("ip link set veth0 down").unwrap();
+    stdin.write_all(b"go\n").unwrap();
+    gateway.says("away");
+    lab.kernel.run("ip link set veth0 up").unwrap();
+    // The route went with its interface, as with a network that is left.
+    lab.kernel.run("ip route add default via 10.66.0.1").unwrap();
+    go.send(()).unwrap();
+    stdin.write_all(b"go\n").unwrap();
+    let output = gateway.running.output();
+    let said = String::from_utf8_lossy(&output.stdout);
+    // Before; unreachable at once, which is curl's 7; again; and the flow that was there all the time.
+    let words: Vec<&str> = said.split_whitespace().collect();
+    assert_eq!(words, ["hello", "7", "hello", "helloworld"]);
+}
+
+#[test]
+fn gw_70_exhausted_descriptors_are_named_and_the_others_live_on() {
+    let Some(lab) = lab("gateway-descriptors", &["sleep"]) else { return };
+    let listener = lab.kernel.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = "ulimit -n 64 && exec \"$0\" gateway --run -t 8080:80 -- sleep 100";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_taut")]);
+    let gateway = Gateway::by(&lab, "log", &mut command);
+    let guest = gateway.guest("sleep");
+    let connect = || within(guest, || TcpStream::connect_timeout(&address, PATIENCE));
+    let mut first = connect().unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    let all: Vec<_> = (0..100).map(|_| connect()).collect();
+    let open = all.iter().filter(|one| one.is_ok()).count();
+    assert!((20..64).contains(&open), "{open} of 100 with 64 descriptors");
+    gateway.says(&format!("no descriptor, port or memory for a flow to {address}; see ulimit -n"));
+    // One from before is as it was.
+    first.write_all(b"still there").unwrap();
+    let mut said = [0; 11];
+    served.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"still there");
+    // A client of a forwarded port waits until there is a descriptor.
+    let inner = within(guest, || TcpListener::bind("0.0.0.0:80")).unwrap();
+    let client = lab.kernel.enter(|| TcpStream::connect("127.0.0.1:8080")).unwrap().unwrap();
+    gateway.says("no descriptor or memory to accept a client at 127.0.0.1:8080");
+    drop(all);
+    listener.set_nonblocking(true).unwrap();
+    eventually("the others are gone", || {
+        while listener.accept().is_ok() {}
+        connect().is_ok()
+    });
+    inner.accept().unwrap();
+    drop(client);
+    // A line for each second at most, and not for each flow.
+    let lines = gateway.said().matches("no descriptor").count();
+    assert!(lines < 100, "{}", gateway.said());
+}

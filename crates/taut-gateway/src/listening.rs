@@ -1,0 +1,155 @@
+//! At which ports a guest listens, by the tables of its namespace (`/proc/PID/net/tcp`, proc_net_tcp(5)): they are
+//! opened at once and read again and again, so that a confined gateway can read them, also when that process has ended.
+//!
+//! A port at which the guest listens on its loopback alone is not for others, and is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use taut::{FlowKind, Stack};
+
+use crate::forward::Forward;
+use crate::gateway::Event;
+use crate::serve::Server;
+
+/// How often the tables are read.
+const EVERY: Duration = Duration::from_millis(500);
+/// More ports than that are not opened: each takes a descriptor here.
+const MOST: usize = 1_024;
+
+/// The tables of TCP sockets of a namespace.
+#[derive(Debug)]
+pub struct Listening(Vec<File>);
+
+impl Listening {
+    /// Opens the tables of a process's network namespace.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub(crate) fn of(process: u32) -> io::Result<Self> {
+        let open = |table: &str| File::open(format!("/proc/{process}/net/{table}"));
+        let v4 = open("tcp")?;
+        // A kernel without IPv6 has no second one.
+        Ok(Self(std::iter::once(v4).chain(open("tcp6").ok()).collect()))
+    }
+
+    /// The ports at which somebody listens who can be reached from outside.
+    ///
+    /// # Errors
+    /// The tables cannot be read.
+    pub fn ports(&mut self) -> io::Result<BTreeSet<u16>> {
+        let mut text = String::new();
+        for table in &mut self.0 {
+            table.rewind()?;
+            table.read_to_string(&mut text)?;
+        }
+        Ok(ports(&text))
+    }
+}
+
+fn ports(text: &str) -> BTreeSet<u16> {
+    const LISTEN: &str = "0A";
+    let port = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (own, state) = (words.next()?, words.nth(1)?);
+        let (address, port) = own.split_once(':')?;
+        let is_open = state == LISTEN && !is_loopback(address);
+        u16::from_str_radix(port, 16).ok().filter(|_| is_open)
+    };
+    text.lines().filter_map(port).take(MOST).collect()
+}
+
+/// An address as the tables have it: words of 32 bits in the order of this processor, in hexadecimal digits.
+fn is_loopback(text: &str) -> bool {
+    let words = (0..text.len()).step_by(8).map(|at| {
+        let word = text.get(at..at + 8).and_then(|word| u32::from_str_radix(word, 16).ok());
+        word.map(u32::to_ne_bytes)
+    });
+    let Some(octets) = words.collect::<Option<Vec<_>>>() else { return false };
+    match octets.concat()[..] {
+        [a, b, c, d] => IpAddr::from([a, b, c, d]).is_loopback(),
+        ref octets => {
+            <[u8; 16]>::try_from(octets).is_ok_and(|octets| IpAddr::from(octets).to_canonical().is_loopback())
+        }
+    }
+}
+
+impl Server {
+    /// Opens each TCP port at which the guest listens at this address of the host, under the same number, for as long as
+    /// the guest listens and the result is polled. A port that cannot be opened is logged once.
+    pub async fn forward_listening(
+        &self,
+        stack: &Stack,
+        guest: IpAddr,
+        host: IpAddr,
+        mut listening: Listening,
+    ) -> io::Result<Infallible> {
+        let mut open: BTreeMap<u16, Option<tokio::task::AbortHandle>> = BTreeMap::new();
+        // What is left in it ends with this future.
+        let mut tasks = tokio::task::JoinSet::new();
+        loop {
+            let wanted = listening.ports()?;
+            open.retain(|port, task| {
+                let stays = wanted.contains(port) && task.as_ref().is_none_or(|task| !task.is_finished());
+                if !stays && let Some(task) = task {
+                    task.abort();
+                }
+                stays
+            });
+            while tasks.try_join_next().is_some() {}
+            for port in wanted {
+                if matches!(open.get(&port), Some(Some(_))) {
+                    continue;
+                }
+                let at = SocketAddr::new(host, port);
+                match self.forward_port(stack, guest, Forward { kind: FlowKind::Tcp, at, port }) {
+                    Ok(forward) => drop(open.insert(port, Some(tasks.spawn(forward)))),
+                    Err(error) => {
+                        // It is tried again, without a word: whoever has the port may end.
+                        if open.insert(port, None).is_none() {
+                            let why = error.to_string();
+                            self.with(|gateway, _| gateway.note(Event::CannotForward { at, why }));
+                        }
+                    }
+                }
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn gw_61_ports_of_the_kernels_tables() {
+        // Lines of a kernel 6.12 on x86-64.
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+           0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
+           1: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
+           2: 0F02000A:1F92 016433C6:0050 01 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
+           3: 0F02000A:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
+           0: 00000000000000000000000001000000:1F93 00000000000000000000000000000000:0000 0A 0 0 0 0 0 0\n\
+           1: 00000000000000000000000000000000:1F94 00000000000000000000000000000000:0000 0A 0 0 0 0 0 0\n\
+           2: 0000000000000000FFFF00000100007F:1F95 00000000000000000000000000000000:0000 0A 0 0 0 0 0 0\n\
+           damaged\n 1: x:y z 0A\n 1: 0000000g:1F96 0:0 0B\n";
+        let expected = if cfg!(target_endian = "little") { vec![22, 8081, 8084] } else { return };
+        assert_eq!(ports(text).into_iter().collect::<Vec<_>>(), expected);
+        let many: String = (1..3_000).map(|port| format!("0: 00000000:{port:04X} 0:0 0A\n")).collect();
+        assert_eq!(ports(&many).len(), MOST);
+        // This process's own namespace: what is opened later is seen by the descriptor that was opened before.
+        let mut own = Listening::of(std::process::id()).unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(own.ports().unwrap().contains(&port));
+        drop(listener);
+        assert!(!own.ports().unwrap().contains(&port));
+    }
+}

@@ -1,0 +1,334 @@
+//! A proxy: clients ask for a connection by SOCKS5 or HTTP CONNECT, or are sent here by the kernel (TPROXY), and the gateway
+//! makes it, by its rules and within its limits. One of the two ends is on a stack of taut's, so taut is the sender towards
+//! a long link: clients come from the host and go out by a link, or come over a link and go out by the host.
+//!
+//! A client's name is asked of the host's name servers as a guest's question is: so the rules see names and addresses, and a
+//! name leads to no special address. A name may have several addresses; they are tried one after the other, four at most, each
+//! but the last for three seconds at most.
+//!
+//! A client has ten seconds to ask, and 1,024 clients may be about to ask. From then on it counts as a flow of its address.
+
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut::{FlowKind, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Semaphore;
+
+use crate::dns;
+use crate::flow::{End, Failure, Side, Then};
+use crate::gateway::Admission;
+use crate::host_sockets::prepare;
+use crate::relay::{relay, relay_by_stack};
+use crate::request::{self, Asked, Destination, Login};
+use crate::resolver;
+use crate::serve::{Handle, Server};
+use crate::way_out::{Upstream, WayOut, failure};
+
+/// How long a client may take to say what it wants.
+const TO_ASK: Duration = Duration::from_secs(10);
+/// Clients that have not said it yet.
+const ASKING: usize = 1_024;
+/// Addresses of a name that are tried.
+const ADDRESSES: usize = 4;
+/// How long an address may take if there is another one.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where clients come from.
+pub trait Clients: Send + Sync + 'static {
+    /// The client's connection.
+    type Stream: Client;
+
+    /// Waits for a client. It has an address for a destination if it need not be asked.
+    fn accept(
+        &self,
+    ) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)>> + Send;
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// It does not any more.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+}
+
+/// A client's connection.
+pub trait Client: Upstream + AsyncRead + AsyncWrite + Unpin {}
+
+impl Client for tokio::net::TcpStream {}
+impl Client for TcpStream {}
+
+/// A client and its upstream, at least one of them on a stack.
+pub trait Joins<U>: Client {
+    /// Passes bytes between the two until the connection is over.
+    #[doc(hidden)]
+    fn join(&self, upstream: &U, flow: &Flow<'_>) -> impl Future<Output = Then> + Send;
+}
+
+/// A connection that is passed on.
+pub struct Flow<'a>(&'a Handle);
+
+impl std::fmt::Debug for Flow<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flow").finish_non_exhaustive()
+    }
+}
+
+impl Joins<TcpStream> for tokio::net::TcpStream {
+    async fn join(&self, upstream: &TcpStream, flow: &Flow<'_>) -> Then {
+        relay_by_stack(self, upstream, flow.0).await
+    }
+}
+
+impl<U: Upstream> Joins<U> for TcpStream {
+    async fn join(&self, upstream: &U, flow: &Flow<'_>) -> Then {
+        relay(self, upstream, flow.0).await
+    }
+}
+
+impl Clients for tokio::net::TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)> {
+        let (stream, from) = Self::accept(self).await?;
+        // A client that is gone by now is noticed when it is read from.
+        _ = prepare(&socket2::SockRef::from(&stream));
+        Ok((stream, from, None))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+impl Clients for taut::TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, Option<SocketAddr>)> {
+        let (stream, from) = Self::accept(self).await?;
+        Ok((stream, from, None))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+/// Connections that the kernel hands over although they are for others (`IP_TRANSPARENT`, with a rule of netfilter's
+/// TPROXY): each is for the address at which it arrives.
+#[derive(Debug)]
+pub struct Transparent(tokio::net::TcpListener);
+
+impl Transparent {
+    /// Listens. Needs `CAP_NET_ADMIN`, and a tokio runtime.
+    ///
+    /// # Errors
+    /// Without the capability, or when the port is in use.
+    pub fn bind(at: SocketAddr) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(at);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_address(true)?;
+        if at.is_ipv4() {
+            socket.set_ip_transparent_v4(true)?;
+        } else {
+            socket.set_only_v6(true)?;
+            socket.set_ip_transparent_v6(true)?;
+        }
+        socket.bind(&at.into())?;
+        socket.listen(1_024)?;
+        Ok(Self(tokio::net::TcpListener::from_std(socket.into())?))
+    }
+}
+
+impl Clients for Transparent {
+    type Stream = tokio::net::TcpStream;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)> {
+        let (stream, from) = self.0.accept().await?;
+        _ = prepare(&socket2::SockRef::from(&stream));
+        let to = stream.local_addr()?;
+        // Who connects to the proxy itself would have the proxy connect to itself.
+        let own = self.0.local_addr()?;
+        if to.port() == own.port() && (to.ip() == own.ip() || to.ip().is_loopback()) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok((stream, from, Some(to)))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+impl Server {
+    /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled, and ends when
+    /// no more clients can be accepted, with the reason.
+    pub fn proxy<C: Clients, W: WayOut>(
+        &self,
+        clients: C,
+        way: Arc<W>,
+        login: Option<Login>,
+    ) -> impl Future<Output = io::Error> + Send + use<C, W>
+    where
+        C::Stream: Joins<W::Stream>,
+    {
+        let (server, login) = (self.clone(), login.map(Arc::new));
+        async move {
+            tokio::select! {
+                end = server.accept_clients(clients, way, login) => end,
+                never = server.watch_time() => match never {},
+            }
+        }
+    }
+
+    async fn accept_clients<C: Clients, W: WayOut>(
+        &self,
+        clients: C,
+        way: Arc<W>,
+        login: Option<Arc<Login>>,
+    ) -> io::Error
+    where
+        C::Stream: Joins<W::Stream>,
+    {
+        let at = match clients.local_addr() {
+            Ok(at) => at,
+            Err(error) => return error,
+        };
+        let asking = Arc::new(Semaphore::new(ASKING));
+        loop {
+            // Beyond that number, clients wait in the listener's queue.
+            let Ok(permit) = Arc::clone(&asking).acquire_owned().await else {
+                return io::ErrorKind::NotConnected.into();
+            };
+            let (mut client, from, to) = match clients.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) if self.may_accept_again(&error, at).await => continue,
+                Err(error) => return error,
+            };
+            let (server, way, login) = (self.clone(), Arc::clone(&way), login.clone());
+            tokio::spawn(async move {
+                let asked = match to {
+                    Some(to) => Ok((Asked::Transparent, Destination::Address(to))),
+                    None => match tokio::time::timeout(TO_ASK, request::read(&mut client, login.as_deref()))
+                        .await
+                    {
+                        Ok(asked) => asked,
+                        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+                    },
+                };
+                drop(permit);
+                if let Ok((asked, to)) = asked {
+                    server.client(client, from, asked, to, &*way).await;
+                }
+            });
+        }
+    }
+
+    /// One client, from its request to its end.
+    async fn client<C: Joins<W::Stream>, W: WayOut>(
+        &self,
+        mut client: C,
+        from: SocketAddr,
+        asked: Asked,
+        to: Destination,
+        way: &W,
+    ) {
+        let addresses = match to {
+            Destination::Address(to) => Ok(vec![to]),
+            Destination::Name(name, port) => self.addresses(from.ip(), &name, port).await,
+        };
+        let reached = match addresses {
+            Ok(addresses) => self.first(from, &addresses, way).await,
+            Err(why) => Err(why),
+        };
+        let (upstream, flow) = match reached {
+            Ok(reached) => reached,
+            Err(why) => {
+                // One that asked hears the reason; one that did not sees what its own connection would have seen.
+                _ = client.write_all(&request::answer(asked, Err(why))).await;
+                if asked == Asked::Transparent {
+                    client.abort();
+                } else {
+                    _ = client.shutdown().await;
+                }
+                return;
+            }
+        };
+        if client.write_all(&request::answer(asked, Ok(()))).await.is_err() {
+            flow.ended(Side::Guest, End::Reset);
+            return upstream.abort();
+        }
+        flow.answered();
+        let then = client.join(&upstream, &Flow(&flow)).await;
+        if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+            client.abort();
+        }
+        if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+            upstream.abort();
+        }
+    }
+
+    /// The first address that can be reached, or why the last one cannot.
+    async fn first<W: WayOut>(
+        &self,
+        from: SocketAddr,
+        addresses: &[SocketAddr],
+        way: &W,
+    ) -> Result<(W::Stream, Handle), Failure> {
+        let mut last = Failure::HostUnreachable;
+        for (at, to) in addresses.iter().take(ADDRESSES).enumerate() {
+            let Some((flow, to)) = self.admit_client(from, *to) else {
+                last = Failure::Prohibited;
+                continue;
+            };
+            let is_last = at + 1 == addresses.len().min(ADDRESSES);
+            let dialled = tokio::select! {
+                dialled = way.connect(to) => dialled,
+                () = flow.stopped() => Err(io::ErrorKind::TimedOut.into()),
+                () = tokio::time::sleep(PATIENCE), if !is_last => Err(io::ErrorKind::TimedOut.into()),
+            };
+            match dialled {
+                Ok(upstream) if flow.reached() == Then::Accept => return Ok((upstream, flow)),
+                Ok(upstream) => upstream.abort(),
+                Err(error) => {
+                    last = failure(&error);
+                    flow.failed(last);
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// A flow of a client, if a rule allows it and there is room, and where it goes.
+    fn admit_client(&self, from: SocketAddr, to: SocketAddr) -> Option<(Handle, SocketAddr)> {
+        match self.with(|gateway, now| gateway.admit(now, FlowKind::Tcp, from, to)) {
+            Admission::Dial(id, to) => Some((self.handle(id), to)),
+            Admission::Questions(id) => {
+                drop(self.handle(id));
+                None
+            }
+            Admission::Refuse(_) | Admission::Silent => None,
+        }
+    }
+
+    /// The addresses of a name; IPv6 only if it has none of IPv4.
+    async fn addresses(&self, from: IpAddr, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+        for kind in [dns::A, dns::AAAA] {
+            let random = RandomState::new().hash_one(name) as u16;
+            let question = dns::ask(random, name, kind).ok_or(Failure::HostUnreachable)?;
+            let Some(answer) = resolver::answer(self, from, &question, false).await else { continue };
+            if dns::is_refused(&answer) {
+                return Err(Failure::Prohibited);
+            }
+            let found = dns::addresses(&answer, &question);
+            if !found.is_empty() {
+                return Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
+            }
+        }
+        Err(Failure::HostUnreachable)
+    }
+}
