@@ -58,7 +58,7 @@ done
 echo "v6: $(ip -6 addr show dev eth0 | grep -o 'inet6 fd[^ ]*')"
 echo "route: $(ip -6 route | grep default | grep -o 'via [^ ]*')"
 echo "name: $(nslookup -type=a $name | grep -o 'Address: 198.*')"
-echo "host: $(ping -c 1 -W 1 host | grep -o '(10[^)]*)')"
+echo "host: $(ping -4 -c 1 -W 1 host | grep -o '(10[^)]*)')"
 echo "down: $(wget -q -O - http://$name:$web/ | sha256sum)"
 mkfifo /tmp/copy
 sha256sum </tmp/copy >/tmp/sum &
@@ -227,7 +227,7 @@ fn machine(boots: usize) {
         assert_eq!(line(&printed, "v4: "), "inet 10.0.2.15/24 mtu 65520");
         assert_eq!(line(&printed, "resolv.conf: "), "nameserver 10.0.2.2 search home.arpa");
         // The station 02:00:00:00:01:00 with its bit of scope turned (RFC 4291 appendix A).
-        assert_eq!(line(&printed, "v6: "), "inet6 fd74:6175:7400:0:0:ff:fe00:100/64");
+        assert_eq!(line(&printed, "v6: "), "inet6 fd74:6175:7400::ff:fe00:100/64");
         assert_eq!(line(&printed, "route: "), "via fe80::2");
         assert_eq!(line(&printed, "name: "), format!("Address: {SERVER}"));
         assert_eq!(line(&printed, "host: "), "(10.0.2.2)");

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -308,7 +309,9 @@ fn gw_67_the_log_in_json_and_metrics() {
     let script = format!("curl -s --max-time 20 http://10.77.0.1/; {fetch}; echo ready >&2; exec sleep 100");
     let options = ["--log", "json", "--rule", "deny 10.77.0.0/16"];
     let mut command = taut(&[&["gateway", "--run"], &options[..], &["--", "sh", "-c", &script]].concat());
-    let gateway = Gateway::by(&lab, "log", command.env("TAUT_CONTROL_DIR", &lab.dir));
+    let control = lab.dir.join("control");
+    std::fs::DirBuilder::new().mode(0o700).create(&control).unwrap();
+    let gateway = Gateway::by(&lab, "log", command.env("TAUT_CONTROL_DIR", &control));
     gateway.says("ready");
     let said = gateway.said();
     let line = said.lines().find(|line| line.starts_with('{')).expect("a line in JSON");
@@ -319,8 +322,9 @@ fn gw_67_the_log_in_json_and_metrics() {
         assert_eq!(event[field], value, "{line}");
     }
     assert!(event["time"].as_f64().unwrap() > 1.7e9, "{line}");
-    let metrics = lab.output(taut(&["metrics"]).env("TAUT_CONTROL_DIR", &lab.dir));
-    let text = String::from_utf8(metrics.stdout).unwrap();
+    let metrics = lab.output(taut(&["metrics"]).env("TAUT_CONTROL_DIR", &control));
+    let text = String::from_utf8(metrics.stdout.clone()).unwrap();
+    assert!(metrics.status.success() && !text.is_empty(), "{metrics:?}, {}", gateway.said());
     let value = |name: &str| -> f64 {
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
         let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
