@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results bench lint check-portable playground playground-test package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -119,8 +119,16 @@ lint: ## formatting, clippy and docs, with warnings denied; whether listed edits
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else CARGO=$(CARGO) scripts/deny; fi
 
-check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a 32-bit processor (2 min)
+check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a 32-bit processor, the lab for a browser (2 min)
 	@CARGO=$(CARGO) scripts/check-portable $(ARGS)
+
+playground: ## the simulator as a static page, playground/dist/index.html; needs node 20.19 or later (3 min, later seconds)
+	@CARGO=$(CARGO) scripts/playground
+
+playground-test: playground ## the page in headless Chromium: its figures are the command's, bit for bit; frames, keyboard, widths (4 min)
+	$(CARGO) build --release --locked --quiet -p taut-cli
+	cd playground && $(CARGO) test --locked --quiet
+	cd playground && TAUT=$(abspath target)/release/taut npm test --silent
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
 	$(CARGO) package --workspace --locked $(ARGS)

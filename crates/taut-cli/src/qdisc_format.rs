@@ -240,7 +240,7 @@ fn percent(chance: Chance) -> String {
 
 /// As many significant digits as C's `%g`, without zeros at the end.
 fn significant(value: f64, digits: usize) -> String {
-    let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let magnitude = if value == 0.0 { 0 } else { libm::log10(value.abs()).floor() as i32 };
     let decimals = usize::try_from(digits as i32 - 1 - magnitude).unwrap_or(0);
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

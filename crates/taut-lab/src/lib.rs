@@ -7,30 +7,40 @@
 //!   runner.rs: all of a scenario's runs      sweep.rs: a scenario with every combination of changes
 //!   command.rs: the command, for `taut lab` and for programs with their own congestion controls: main_with
 //! ```
+//!
+//! Without the feature `live`, which is on by default, there are scenarios, the simulator, metrics and tables: what needs no
+//! system, and so can run in a browser. A program steps through a run with [`sim::Simulation`].
 
 pub mod capture;
+#[cfg(feature = "live")]
 pub mod command;
 pub mod data;
 pub mod events;
+#[cfg(feature = "live")]
 pub mod files;
 pub mod job;
+#[cfg(feature = "live")]
 pub mod live;
 pub mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod pcapng;
+#[cfg(feature = "live")]
 pub mod report;
+#[cfg(feature = "live")]
 pub mod runner;
 pub mod scenario;
 pub mod sim;
 pub mod stats;
+#[cfg(feature = "live")]
 pub mod sweep;
 pub mod table;
 mod view;
 
+#[cfg(feature = "live")]
 pub use command::main_with;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "live"))]
 #[doc = include_str!("../../../docs/congestion.md")]
 #[doc = include_str!("../../../docs/lab.md")]
 struct Documents;

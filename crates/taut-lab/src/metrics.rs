@@ -131,7 +131,7 @@ impl Measured {
     /// Jain's index: 1 when all flows have the same goodput, 1/n when one has everything.
     fn fairness(&self) -> Option<f64> {
         let sum: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64).sum();
-        let squares: f64 = self.acked_by_flow.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
+        let squares: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64 * *bytes as f64).sum();
         (squares > 0.0).then(|| sum * sum / (squares * self.acked_by_flow.len() as f64))
     }
 }

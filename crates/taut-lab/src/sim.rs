@@ -1,7 +1,9 @@
 //! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
-//! `plan.rs` builds the world, `collect.rs` watches it. Called by the runner.
+//! `plan.rs` builds the world, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment. Called by the
+//! runner, and by programs that show a run while it goes on.
 
 mod collect;
+mod frame;
 mod plan;
 
 use std::cell::RefCell;
@@ -21,6 +23,7 @@ use crate::metrics::{self, Measured};
 use crate::stats::Tally;
 use crate::view;
 use collect::{Collector, FLOWS_MAX, Key, seconds};
+pub use frame::Frame;
 use plan::{Net, Source, Traffic};
 
 /// Largest number of flows that a run reports individually.
@@ -32,53 +35,117 @@ const FLOWS_SHOWN: usize = 1_000;
 /// When an invariant of the simulator fails, when bytes arrive that were not sent, or when the caller stops
 /// it.
 pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunError> {
-    let scenario = &job.variation.scenario;
-    let mut world = World::new(job.seed);
-    let net = Net::new(&mut world, scenario).map_err(RunError::Impossible)?;
-    let (begin, end) = (BEGIN, BEGIN + scenario.duration.value);
-    let from = BEGIN + scenario.warm_up();
-    let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));
-    world.probe(Rc::clone(&collector));
+    let mut run = Simulation::new(job)?;
+    run.advance(run.duration(), progress)?;
+    run.finish()
+}
 
-    let mut run = Run {
-        net: &net,
-        collector: &collector,
-        flows: net.traffic.iter().map(|_| Watched::new()).collect(),
-        socket_memory: Tally::default(),
-        unsent_bytes: Tally::default(),
-        at: begin,
-        from,
-    };
-    let mut start = Mark::default();
-    let mut next = begin;
-    while next < end {
-        if next == from {
-            start = run.mark(&world);
-        }
-        // The end of the warm-up is also a stop.
-        let interval = next + scenario.interval();
-        let stop = if next < from { interval.min(from) } else { interval }.min(end);
-        let mut goes_on = true;
-        world.run_with(stop, |now| {
-            let done = now.now.since(begin).as_nanos() as f64 / end.since(begin).as_nanos() as f64;
-            goes_on = progress(done);
-            goes_on
-        })?;
-        if !goes_on || !progress(stop.since(begin).as_nanos() as f64 / end.since(begin).as_nanos() as f64) {
-            return Err(RunError::Interrupted);
-        }
-        run.look(&world, stop);
-        next = stop;
+/// A run that goes on as far as its caller asks. However it is cut into steps, it is the same run.
+pub struct Simulation {
+    job: Job,
+    net: Net,
+    collector: Rc<RefCell<Collector>>,
+    world: World,
+    flows: Vec<Watched>,
+    socket_memory: Tally,
+    unsent_bytes: Tally,
+    /// The end of the last interval.
+    at: Instant,
+    /// When measuring begins.
+    from: Instant,
+    end: Instant,
+    start: Option<Mark>,
+    /// Requests of each flow that a [`Frame`] has reported.
+    reported: Vec<usize>,
+}
+
+impl Simulation {
+    /// The world of the job, before its first event.
+    ///
+    /// # Errors
+    /// When the scenario asks for something that the simulator does not have.
+    pub fn new(job: &Job) -> Result<Self, RunError> {
+        let scenario = &job.variation.scenario;
+        let mut world = World::new(job.seed);
+        let net = Net::new(&mut world, scenario).map_err(RunError::Impossible)?;
+        let from = BEGIN + scenario.warm_up();
+        let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));
+        world.probe(Rc::clone(&collector));
+        Ok(Self {
+            job: job.clone(),
+            flows: net.traffic.iter().map(|_| Watched::new()).collect(),
+            reported: vec![0; net.traffic.len()],
+            net,
+            collector,
+            world,
+            socket_memory: Tally::default(),
+            unsent_bytes: Tally::default(),
+            at: BEGIN,
+            from,
+            end: BEGIN + scenario.duration.value,
+            start: None,
+        })
     }
-    collector.borrow_mut().finish(end);
-    let Run { flows, socket_memory, unsent_bytes, .. } = run;
-    let sums = Sums { start, socket_memory, unsent_bytes };
-    // The world holds the other reference to the collector.
-    let at_end = AtEnd::new(&world, &net);
-    drop(world);
-    let collector = Rc::try_unwrap(collector)
-        .map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
-    Ok(finish(job, &net, flows, sums, &at_end, collector.into_inner()))
+
+    /// Virtual time from the beginning to the end.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.end.since(BEGIN)
+    }
+
+    /// Virtual time that has passed.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.world.elapsed()
+    }
+
+    /// Runs until this much virtual time has passed, or to the end if that comes first. `progress` is as for [`run`].
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn advance(&mut self, until: Duration, progress: &dyn Fn(f64) -> bool) -> Result<(), RunError> {
+        let until = (BEGIN + until).min(self.end);
+        let whole_s = view::seconds(self.duration());
+        let done = |now: Instant| view::seconds(now.since(BEGIN)) / whole_s;
+        while self.world.now() < until {
+            if self.at == self.from && self.start.is_none() {
+                self.start = Some(self.mark());
+            }
+            // The end of the warm-up is also a stop.
+            let interval = self.at + self.job.variation.scenario.interval();
+            let next = if self.at < self.from { interval.min(self.from) } else { interval }.min(self.end);
+            let stop = next.min(until);
+            let mut goes_on = true;
+            self.world.run_with(stop, |now| {
+                goes_on = progress(done(now.now));
+                goes_on
+            })?;
+            if !goes_on || !progress(done(stop)) {
+                return Err(RunError::Interrupted);
+            }
+            if stop == next {
+                self.look();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs what is left, and returns the results.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn finish(mut self) -> Result<Outcome, RunError> {
+        self.advance(self.duration(), &|_| true)?;
+        self.collector.borrow_mut().finish(self.end);
+        let at_end = AtEnd::new(&self.world, &self.net);
+        let Self { job, net, collector, world, flows, socket_memory, unsent_bytes, start, .. } = self;
+        let sums = Sums { start: start.unwrap_or_default(), socket_memory, unsent_bytes };
+        // The world holds the other reference to the collector.
+        drop(world);
+        let collector = Rc::try_unwrap(collector)
+            .map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
+        Ok(finish(&job, &net, flows, sums, &at_end, collector.into_inner()))
+    }
 }
 
 /// A flow while it runs.
@@ -114,16 +181,6 @@ impl Watched {
     }
 }
 
-struct Run<'a> {
-    net: &'a Net,
-    collector: &'a Rc<RefCell<Collector>>,
-    flows: Vec<Watched>,
-    socket_memory: Tally,
-    unsent_bytes: Tally,
-    at: Instant,
-    from: Instant,
-}
-
 /// Counts at the moment when measuring began.
 #[derive(Default)]
 struct Mark {
@@ -139,12 +196,12 @@ struct Sums {
     unsent_bytes: Tally,
 }
 
-impl Run<'_> {
-    fn mark(&mut self, world: &World) -> Mark {
+impl Simulation {
+    fn mark(&mut self) -> Mark {
         let mut mark = Mark::default();
         for id in self.net.all_hosts() {
-            mark.counts.insert(id, world.counts(id));
-            mark.counters.insert(id, world.host_ref(id).stack().counters().iter().collect());
+            mark.counts.insert(id, self.world.counts(id));
+            mark.counters.insert(id, self.world.host_ref(id).stack().counters().iter().collect());
         }
         mark.latencies = self.net.traffic.iter().map(|traffic| traffic.source.latencies().0.len()).collect();
         for flow in &mut self.flows {
@@ -155,7 +212,8 @@ impl Run<'_> {
     }
 
     /// Records the end of an interval.
-    fn look(&mut self, world: &World, now: Instant) {
+    fn look(&mut self) {
+        let (world, now) = (&self.world, self.world.now());
         let span = now.since(self.at);
         let seconds_passed = view::seconds(span);
         let peaks: BTreeMap<HostId, u64> =

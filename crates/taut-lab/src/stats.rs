@@ -27,7 +27,7 @@ pub fn cell(values: &[f64]) -> Option<Cell> {
         return None;
     }
     let mean = values.iter().sum::<f64>() / count as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     let ci95 = t_95(count - 1).map(|t| t * (squares / (count - 1) as f64 / count as f64).sqrt());
     Some(Cell { mean, ci95, values: values.to_vec() })
 }

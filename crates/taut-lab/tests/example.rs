@@ -111,8 +111,8 @@ fn run(variant: &str, seed: u64, factor: f64) -> RunData {
         unit: unit.into(),
         buckets: (0_i32..8)
             .map(|i| Bucket {
-                from: first * 2_f64.powi(i),
-                to: first * 2_f64.powi(i + 1),
+                from: first * libm::exp2(f64::from(i)),
+                to: first * libm::exp2(f64::from(i + 1)),
                 count: [2, 30, 400, 900, 350, 40, 5, 1][i as usize],
             })
             .collect(),

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use pcap_parser::traits::PcapReaderIterator as _;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
+use taut_core::Duration;
 use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunSet};
 use taut_lab::job::{Job, LiveDevice};
@@ -63,6 +64,38 @@ fn job(seed: u64) -> Job {
         real_time: false,
         command: "test".into(),
     }
+}
+
+/// A program that shows a run while it goes on stops it where it likes, and looks at it.
+#[test]
+fn a_run_in_steps_is_the_same_run() {
+    let whole = sim::run(&job(2), &|_| true).unwrap();
+    // Steps of a prime number of microseconds meet neither intervals nor the end of the warm-up.
+    let mut run = sim::Simulation::new(&job(2)).unwrap();
+    let mut before = run.frame();
+    assert_eq!((before.t_s, before.acked_bytes), (0.0, 0));
+    let (mut seen, mut waited) = (0, 0.0_f64);
+    while run.elapsed() < run.duration() {
+        run.advance(run.elapsed() + Duration::from_micros(7_919), &|_| true).unwrap();
+        let frame = run.frame();
+        assert!(frame.t_s > before.t_s && frame.acked_bytes >= before.acked_bytes, "{before:?} {frame:?}");
+        assert!(frame.segments >= before.segments && frame.drops >= before.drops, "{before:?} {frame:?}");
+        // A queue of 30 packets of at most 1,500 bytes.
+        assert!(frame.bottleneck_bytes.unwrap() <= 45_000, "{frame:?}");
+        seen += u32::from(frame.bottleneck_bytes.unwrap() > 30_000);
+        waited = waited.max(frame.request_s.unwrap_or(0.0));
+        before = frame;
+    }
+    let end = run.frame();
+    let in_steps = run.finish().unwrap();
+    assert_eq!(in_steps.data, whole.data);
+    // The frames show what the results have: all drops, all that was acknowledged, the longest request.
+    let flows = &whole.data.flows;
+    assert_eq!(end.acked_bytes, flows.iter().map(|flow| flow.acked_bytes).sum::<u64>());
+    assert_eq!(end.retransmitted_bytes, flows.iter().map(|flow| flow.retransmitted_bytes).sum::<u64>());
+    assert!(end.drops as f64 >= whole.data.metrics["network_drops"] && end.drops > 0);
+    assert!(waited * 1e6 >= whole.data.metrics["latency_max"], "{waited}");
+    assert!(seen > 5, "the queue was fuller than half {seen} times");
 }
 
 fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<PathBuf>), String> {

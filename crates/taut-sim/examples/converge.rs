@@ -31,7 +31,7 @@ fn run(seed: u64, kinds: &[Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>>
         let Some(before) = step.checked_sub(11).and_then(|at| history.get(at)) else { continue };
         let now = history[step - 1];
         let (a, b) = (now[0] - before[0], now[1] - before[1]);
-        if (a + b).powi(2) / (2.0 * (a * a + b * b)) > 0.98 {
+        if (a + b) * (a + b) / (2.0 * (a * a + b * b)) > 0.98 {
             return Ok(Some(step as f64 / 10.0));
         }
     }

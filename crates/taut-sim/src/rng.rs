@@ -54,7 +54,7 @@ impl Rng {
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         // Never zero, so the logarithm is finite.
         let unit = 1.0 - self.unit();
-        Duration::from_nanos((-unit.ln() * mean.as_nanos() as f64) as u64)
+        Duration::from_nanos((-libm::log(unit) * mean.as_nanos() as f64) as u64)
     }
 
     /// A seed for a stack.

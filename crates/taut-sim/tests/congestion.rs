@@ -193,7 +193,8 @@ fn cc_07_bbr_follows_a_path_that_changes() {
 
 /// Jain's index: 1 when all shares are equal, 1/n when one flow has everything.
 fn jain(shares: &[f64]) -> f64 {
-    shares.iter().sum::<f64>().powi(2) / shares.len() as f64 / shares.iter().map(|x| x * x).sum::<f64>()
+    let sum = shares.iter().sum::<f64>();
+    sum * sum / shares.len() as f64 / shares.iter().map(|x| x * x).sum::<f64>()
 }
 
 #[test]

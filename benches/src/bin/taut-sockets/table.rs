@@ -234,7 +234,7 @@ fn verdict(line: &Line<'_>, aim: &Aim) -> String {
 /// Jain's index of fairness: 1 if all are equal, 1/n if one of n has everything; 0 if nobody has anything.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
-    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    let squares: f64 = shares.iter().map(|&share| share as f64 * share as f64).sum();
     if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 

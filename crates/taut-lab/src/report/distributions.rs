@@ -210,11 +210,11 @@ fn heights(histogram: &Histogram, in_octave: u32) -> Vec<Bar> {
         // Zero has no place on a logarithmic axis.
         let from = if bucket.from > 0.0 { bucket.from } else { bucket.to / 2.0 };
         if from > 0.0 {
-            *counts.entry((from.log2() * in_octave + 1e-9).floor() as i32).or_default() +=
+            *counts.entry((libm::log2(from) * in_octave + 1e-9).floor() as i32).or_default() +=
                 bucket.count as f64;
         }
     }
-    let bound = |step: i32| (f64::from(step) / in_octave).exp2();
+    let bound = |step: i32| libm::exp2(f64::from(step) / in_octave);
     let bar = |(step, count): (i32, f64)| {
         let (from, to, share) = (bound(step) * factor, bound(step + 1) * factor, count / total);
         let said = format!(

@@ -196,7 +196,11 @@ fn measured(cell: &Cell) -> String {
 
 /// Number of decimals that show three digits of a value.
 fn decimals(value: f64) -> usize {
-    if value.is_finite() && value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
+    if value.is_finite() && value > 0.0 {
+        (2.0 - libm::log10(value).floor()).clamp(0.0, 6.0) as usize
+    } else {
+        0
+    }
 }
 
 /// Controls that hide variants and switch between light and dark; the script that handles them makes them

@@ -2,6 +2,8 @@
 //!
 //! Called by `svg.rs`, and by `figures.rs` for numbers in captions and tooltips.
 
+use libm::{log10, pow};
+
 /// The quantity that an axis shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
@@ -153,7 +155,7 @@ impl Axis {
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.kind {
             Kind::Linear => (value - self.low) / (self.high - self.low),
-            Kind::Log => (value.log10() - self.low.log10()) / (self.high.log10() - self.low.log10()),
+            Kind::Log => (log10(value) - log10(self.low)) / (log10(self.high) - log10(self.low)),
         };
         place.is_finite().then_some(place)
     }
@@ -188,7 +190,7 @@ impl Axis {
         if self.quantity == Quantity::Count {
             step = step.max(1.0);
         }
-        let decimals = (-step.log10().floor()).max(0.0) as usize;
+        let decimals = (-log10(step).floor()).max(0.0) as usize;
         let first = (self.low / size / step - 1e-9).ceil();
         let last = (self.high / size / step + 1e-9).floor();
         let number = (last - first).clamp(0.0, 100.0) as usize;
@@ -205,14 +207,14 @@ impl Axis {
     }
 
     fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
-        let (from, to) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
-        let decades = (self.high / self.low).log10();
+        let (from, to) = (log10(self.low).floor() as i32, log10(self.high).ceil() as i32);
+        let decades = log10(self.high / self.low);
         // With few decades, 1, 2 and 5 are labelled; with very many, only every second or third decade.
         let every = (decades / wanted as f64).ceil().max(1.0) as i32;
         let mut ticks = Vec::new();
         for exponent in from..=to {
             for digit in 1..10 {
-                let value = f64::from(digit) * 10f64.powi(exponent);
+                let value = f64::from(digit) * pow(10.0, f64::from(exponent));
                 if value < self.low * 0.999_999 || value > self.high * 1.000_001 {
                     continue;
                 }
@@ -245,7 +247,7 @@ fn step_up(value: f64) -> f64 {
 
 /// The largest number of 1, 2, 5 times a power of ten that is not more than `value`.
 fn step_down(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
+    let power = pow(10.0, log10(value).floor());
     let steps = [5.0, 2.0, 1.0, 0.5].map(|digit| digit * power);
     steps.into_iter().find(|step| *step <= value * 1.000_001).unwrap_or(power)
 }
@@ -254,7 +256,7 @@ fn round_step(value: f64, fits: impl Fn(f64, f64) -> bool) -> f64 {
     if !(value.is_finite() && value > 0.0) {
         return 1.0;
     }
-    let power = 10f64.powf(value.log10().floor());
+    let power = pow(10.0, log10(value).floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
     steps.into_iter().find(|step| fits(*step, value)).unwrap_or(power * 10.0)
 }

@@ -105,11 +105,11 @@ fn excerpt_width(shown: &[Shown<'_>], whole: &Axis) -> Option<f64> {
     let round_trip =
         |shown: &Shown<'_>| shown.run.flows.iter().find_map(|flow| flow.srtt_s.or(flow.min_rtt_s));
     let logs: Vec<f64> =
-        shown.iter().filter_map(round_trip).filter(|time| *time > 0.0).map(f64::ln).collect();
+        shown.iter().filter_map(round_trip).filter(|time| *time > 0.0).map(libm::log).collect();
     if logs.is_empty() {
         return None;
     }
-    let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+    let mean = libm::exp(logs.iter().sum::<f64>() / logs.len() as f64);
     let long = whole.high - whole.low;
     let width = (ROUND_TRIPS * mean).max(long / 100.0);
     (width < long / 1.8).then_some(width)

@@ -40,8 +40,8 @@ fn packet(t_s: f64, seq: u64, len: u32, kind: PointKind) -> PacketPoint {
 
 fn histogram(name: &str, unit: &str, counts: &[u64]) -> Histogram {
     let bucket = |(at, count): (usize, &u64)| Bucket {
-        from: 2f64.powi(at as i32),
-        to: 2f64.powi(at as i32 + 1),
+        from: libm::exp2(at as f64),
+        to: libm::exp2((at + 1) as f64),
         count: *count,
     };
     Histogram {
@@ -52,7 +52,7 @@ fn histogram(name: &str, unit: &str, counts: &[u64]) -> Histogram {
         mean: 3.0,
         stddev: 1.0,
         min: 1.0,
-        max: 2f64.powi(counts.len() as i32),
+        max: libm::exp2(counts.len() as f64),
         p50: 3.0,
         p99: 7.0,
     }

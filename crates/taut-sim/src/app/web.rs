@@ -75,7 +75,7 @@ impl Web {
 
     fn fetch(&mut self, cx: &mut AppCx<'_>) {
         let (least, most) = (self.sizes.0 as f64, self.sizes.1 as f64);
-        self.page = (least * (most / least).powf(cx.rng().unit())) as u64;
+        self.page = (least * libm::pow(most / least, cx.rng().unit())) as u64;
         self.got = 0;
         self.began = cx.now();
         if cx.connect(self.to, &self.options).is_err() {

@@ -200,8 +200,8 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 
 /// Between two numbers, each order of magnitude equally likely.
 fn spread(rng: &mut Rng, low: u64, high: u64) -> u64 {
-    let (low, high) = ((low.max(1) as f64).ln(), (high.max(1) as f64).ln());
-    (low + (high - low) * rng.unit()).exp() as u64
+    let (low, high) = (libm::log(low.max(1) as f64), libm::log(high.max(1) as f64));
+    libm::exp(low + (high - low) * rng.unit()) as u64
 }
 
 fn ms(ms: u64) -> Duration {

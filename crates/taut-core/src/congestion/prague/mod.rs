@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn alpha_moves_once_a_round_trip_or_in_25_ms() {
         // α ← α + (share − α) / 16, from 1 and for a share of a quarter: 1/4 + 3/4 · (15/16)^n.
-        let model = |moves: i32| 0.25 + 0.75 * (15.0_f64 / 16.0).powi(moves);
+        let model = |moves: i32| 0.25 + 0.75 * libm::pow(15.0 / 16.0, f64::from(moves));
         assert!((alpha(&after(40, 25, MS(50))) - model(39)).abs() < 0.01);
         // 400 round trips of 5 ms are 80 of 25 ms.
         assert!((alpha(&after(200, 25, MS(5))) - model(39)).abs() < 0.01);
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn a_round_trip_of_25_ms_is_not_short() {
         // Each of 10 round trips moves α, but the first, in which it is 1 already: (15/16)⁹.
-        let model = (15.0_f64 / 16.0).powi(9);
+        let model = libm::pow(15.0 / 16.0, 9.0);
         for ms in [25, 26, 100] {
             assert!((alpha(&after(10, 0, MS(ms))) - model).abs() < 0.001, "{ms} ms");
         }
         // 10 round trips of 24 ms: the second is the first that is 25 ms after the last move, and so on.
-        assert!((alpha(&after(11, 0, MS(24))) - (15.0_f64 / 16.0).powi(5)).abs() < 0.001);
+        assert!((alpha(&after(11, 0, MS(24))) - libm::pow(15.0 / 16.0, 5.0)).abs() < 0.001);
     }
 
     #[test]

@@ -34,13 +34,14 @@ impl Rfc {
 
     /// Equation 1.
     fn w_cubic(&self, t: f64) -> f64 {
-        C * (t - self.k).powi(3) + self.w_max
+        let from_k = t - self.k;
+        C * (from_k * from_k * from_k) + self.w_max
     }
 
     /// One segment is acknowledged. §4.2 to §4.5.
     fn ack(&mut self, now: f64, rtt: f64) {
         let epoch = *self.epoch.get_or_insert_with(|| {
-            self.k = ((self.w_max - self.cwnd) / C).cbrt();
+            self.k = libm::cbrt((self.w_max - self.cwnd) / C);
             self.w_est = self.cwnd;
             now
         });
