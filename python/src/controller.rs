@@ -267,13 +267,13 @@ where
 pub(crate) fn registry(classes: Option<&Bound<'_, PyDict>>, trouble: &Trouble) -> PyResult<Registry> {
     let mut registry = Registry::default();
     for (name, class) in classes.into_iter().flatten() {
-        let definition = definition(name.extract()?, &class, trouble)?;
+        let definition = definition(&name.extract::<String>()?, &class, trouble)?;
         registry.add(definition).map_err(|error| PyValueError::new_err(error.to_string()))?;
     }
     Ok(registry)
 }
 
-fn definition(name: String, class: &Bound<'_, PyAny>, trouble: &Trouble) -> PyResult<Definition> {
+fn definition(name: &str, class: &Bound<'_, PyAny>, trouble: &Trouble) -> PyResult<Definition> {
     let kind = Kind::of(class)?;
     let mut params: Vec<(String, f64, f64, f64, String)> = Vec::new();
     if let Some(given) = attribute::<Bound<'_, PyDict>>(class, "params")? {
@@ -291,7 +291,7 @@ fn definition(name: String, class: &Bound<'_, PyAny>, trouble: &Trouble) -> PyRe
     let names: Vec<String> = params.iter().map(|param| param.0.clone()).collect();
     let (maker, trouble) = (class.clone().unbind(), trouble.clone());
     let make = move |params: &Params| PyController::new(&maker, kind, &names, params, &trouble);
-    let mut definition = Definition::new(name.clone(), make);
+    let mut definition = Definition::new(name.to_owned(), make);
     for (param, default, least, most, help) in params {
         definition = definition.param(param, default, least..=most, help);
     }

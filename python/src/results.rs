@@ -348,6 +348,8 @@ impl Results {
             ("from", Kind::Number),
             ("to", Kind::Number),
             ("count", Kind::Whole),
+            ("min", Kind::Number),
+            ("max", Kind::Number),
         ];
         self.rows(columns, |run| {
             let of = |flow: Option<u32>, histogram: &Histogram| {
@@ -359,6 +361,8 @@ impl Results {
                         bucket.from.into(),
                         bucket.to.into(),
                         bucket.count.into(),
+                        histogram.min.into(),
+                        histogram.max.into(),
                     ]
                 };
                 histogram.buckets.iter().map(bucket).collect::<Vec<_>>()

@@ -149,7 +149,8 @@ def test_py_11_every_method_is_called_and_has_its_values() -> None:
     assert {"observe", "rate", "pacing_rate"} <= set(called)
     # A million bytes a second, with headers or without.
     assert 7.0 < run.metrics["goodput"] <= 8.0 * 1.001
-    taut_lab.run(SMALL, set={"congestion": "all"}, controllers={"all": type("Unpaced", (All,), {"pacing_rate": Reno.pacing_rate})}, seeds=1)
+    unpaced = type("Unpaced", (All,), {"pacing_rate": Reno.pacing_rate})
+    taut_lab.run(SMALL, set={"congestion": "all"}, controllers={"all": unpaced}, seeds=1)
     assert {"on_packet_lost", "on_recovery_end"} <= set(called)
 
 

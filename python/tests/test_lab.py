@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -94,7 +96,7 @@ def test_py_02_changes_are_those_of_the_command() -> None:
     assert len(changed.flows) == 2
     # Half of 18.83, and what arrived before the measured time and was read in it.
     assert run.metrics["goodput"] <= 9.42 * 1.001
-    whole = taut_lab.run({**SMALL_DICT, "flows": [{"app": "bulk", "count": 2}]}, set={"link": {"rate": "10mbit", "delay": "10ms"}}, seeds=1)
+    whole = taut_lab.run(SMALL_DICT, set={"link": {"rate": "10mbit", "delay": "10ms"}}, seeds=1)
     assert whole.runs[0].parameters["link.rate"] == "10mbit"
 
 
@@ -138,6 +140,10 @@ def test_py_03_other_mistakes_are_pythons_own_exceptions(tmp_path: Path) -> None
         taut_lab.run("tsq", variants="aftr")
     with pytest.raises(TypeError, match="link.rate: a scenario has no values of type set"):
         taut_lab.run(SMALL, set={"link.rate": {1}})
+    circle: list[object] = []
+    circle.append(circle)
+    with pytest.raises(RecursionError):
+        taut_lab.run(SMALL, set={"link.rate": circle})
     with pytest.raises(ValueError, match="keep must be"):
         taut_lab.run(SMALL, keep="some")  # type: ignore[arg-type]
 
@@ -212,6 +218,18 @@ def test_py_05_what_progress_raises_stops_the_run() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         taut_lab.run(SMALL, set={"duration": "1000s"}, seeds=1, keep="none", progress=refuse)
+
+
+def test_py_05_control_c_stops_it() -> None:
+    program = f"import taut_lab\nprint('ready', flush=True)\ntaut_lab.run({SMALL!r}, set={{'duration': '100000s'}}, seeds=1, keep='none')"
+    running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert said.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_py_06_what_there_is() -> None:

@@ -138,7 +138,7 @@ def _figure(result: Result, title: str, panels: int, rows: int, style: _Style) -
     figure = Picture(figsize=(max(5.0, 3.6 * columns), 0.8 + 2.7 * lines), layout="constrained")
     figure.patch.set_facecolor(style.neutral("bg"))
     grid = figure.subplots(lines, columns, squeeze=False)
-    figure.suptitle(title, fontsize=11, fontweight="semibold", color=style.neutral("fg"))
+    figure.suptitle(title, fontsize=11, fontweight="bold", color=style.neutral("fg"))
     flat = [axes for line in grid for axes in line]
     for axes in flat:
         axes.set_facecolor(style.neutral("bg"))
@@ -316,22 +316,22 @@ def _sequence(result: Result, runs: list[Run], style: _Style) -> Figure:
     return figure
 
 
-def _buckets(result: Result, run: Run, name: str) -> tuple[str, list[tuple[float, float, int]]]:
-    """A distribution over all flows: its unit, and its buckets that are not empty."""
-    rows = result._rows(result.histograms, ["flow", "name", "unit", "from", "to", "count"], run)
-    found = [row for row in zip(*rows.values()) if row[0] is None and row[1] == name and row[5] > 0]
-    return (found[0][2] if found else ""), [(row[3], row[4], row[5]) for row in found]
+def _buckets(result: Result, run: Run, name: str) -> list[tuple[float, float, int]]:
+    """The buckets of a distribution over all flows that are not empty; the outer ones end where the values do."""
+    rows = result._rows(result.histograms, ["flow", "name", "from", "to", "count", "min", "max"], run)
+    found = [row[2:] for row in zip(*rows.values()) if row[0] is None and row[1] == name and row[4] > 0]
+    return [(max(start, least), min(end, most) if most > start else end, n) for start, end, n, least, most in found]
 
 
 def _distribution(name: str, label: str, result: Result, runs: list[Run], style: _Style) -> Figure:
-    found = [(at, run, *_buckets(result, run, name)) for at, run in enumerate(runs)]
-    found = [one for one in found if one[3]]
+    found = [(at, run, _buckets(result, run, name)) for at, run in enumerate(runs)]
+    found = [one for one in found if one[2]]
     if not found:
         raise _nothing(name)
     figure, ((axes,),) = _figure(result, f"Distribution of {label}", 1, 1, style)
     factor, word = _times(_most(to * 1e-6 for *_, buckets in found for _, to, _ in buckets))
     handles = []
-    for at, run, _, buckets in found:
+    for at, run, buckets in found:
         total, below = sum(count for _, _, count in buckets), 0
         x: list[float] = []
         y: list[float] = []
@@ -340,9 +340,20 @@ def _distribution(name: str, label: str, result: Result, runs: list[Run], style:
             y += [below / total, (below + count) / total]
             below += count
         handles += axes.plot(x, y, color=style.series(at), linewidth=1.7, label=run.variant)
-    axes.set(xscale="log", xlabel=f"{label}, {word}", ylabel="share below", ylim=(0, 1.02))
+    axes.set(xlabel=f"{label}, {word}", ylabel="share below", ylim=(0, 1.02))
+    _logarithmic(axes, (1, 2, 5))
     _legend(figure, style, handles)
     return figure
+
+
+def _logarithmic(axes: Axes, subs: tuple[int, ...] = (1,)) -> None:
+    """A logarithmic x axis with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _bursts(result: Result, runs: list[Run], style: _Style) -> Figure:
@@ -354,11 +365,11 @@ def _bursts(result: Result, runs: list[Run], style: _Style) -> Figure:
         kinds, (("burst", "segments back to back", "blue"), ("gap", "gap between packets, µs", "green"))
     ):
         for axes, run in zip(line, runs):
-            _, buckets = _buckets(result, run, name)
+            buckets = _buckets(result, run, name)
             total = sum(count for _, _, count in buckets)
             shares: dict[int, float] = {}
             for start, end, count in buckets:
-                octave = math.floor(math.log2(start or end / 2))
+                octave = math.floor(math.log2(start or end / 2) + 1e-9)
                 shares[octave] = shares.get(octave, 0.0) + count / total
             is_there |= bool(shares)
             axes.bar(
@@ -370,7 +381,8 @@ def _bursts(result: Result, runs: list[Run], style: _Style) -> Figure:
                 edgecolor=style.neutral("bg"),
                 linewidth=0.8,
             )
-            axes.set(title=run.variant, xscale="log", xlabel=label, ylabel="share")
+            axes.set(title=run.variant, xlabel=label, ylabel="share")
+            _logarithmic(axes)
     if not is_there:
         raise _nothing("bursts")
     return figure

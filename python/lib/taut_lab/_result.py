@@ -113,8 +113,8 @@ class Result:
 
     @cached_property
     def histograms(self) -> Table:
-        """Buckets of distributions: name, unit, from (inclusive), to (exclusive), count. ``flow`` is null for those over all
-        flows."""
+        """Buckets of distributions: name, unit, from (inclusive), to (exclusive), count; and least and largest value of the whole
+        distribution, min and max. ``flow`` is null for those over all flows."""
         return self._native.histograms()
 
     @cached_property

@@ -114,7 +114,7 @@ def run(
         name = os.path.splitext(os.path.basename(file))[0]
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
-    changes = [(path, _plain(value) if isinstance(value, Mapping) else value) for path, value in (set or {}).items()]
+    changes = list(_plain(set or {}).items())
     native = _native.run(
         name,
         file,
@@ -140,7 +140,7 @@ def _names(names: str | Iterable[str] | None) -> list[str]:
 
 
 def _plain(of: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as dicts all the way down, which is what the native half reads."""
+    """The same as dicts and lists all the way down, which is what the native half reads."""
 
     def value(item: Any) -> Any:
         if isinstance(item, Mapping):
