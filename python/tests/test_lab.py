@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -77,6 +78,58 @@ def test_py_01_figures_are_the_commands_bit_for_bit() -> None:
         assert run.parameters == other["meta"]["parameters"]
     cells = [cell["mean"] for row in set_["table"]["rows"] for cell in row["cells"] if cell]
     assert result.table["mean"] == cells
+
+
+def test_py_01_tables_are_the_commands_files(tmp_path: Path) -> None:
+    command = os.environ.get("TAUT")
+    if command is None:
+        pytest.fail("TAUT must name the command, as `make python-test` does")
+    (tmp_path / "small.toml").write_text(SMALL)
+    subprocess.run(
+        [command, "lab", "run", str(tmp_path / "small.toml"), "--seeds", "1", "--out", str(tmp_path / "out")],
+        check=True,
+        capture_output=True,
+    )
+    (place,) = (path.parent for path in (tmp_path / "out").rglob("acks.csv"))
+    result = taut_lab.run(SMALL, seeds=1)
+    for name in ("intervals", "acks", "packets"):
+        table = getattr(result, name)
+        with open(place / f"{name}.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == len(table) >= 100, name
+        for column in rows[0]:
+            theirs = [row[column] for row in rows]
+            ours = table[column]
+            if isinstance(next((value for value in ours if value is not None), None), (int, float)):
+                assert ours == [float(text) if text else None for text in theirs], (name, column)
+            else:
+                assert ours == theirs, (name, column)
+        assert table.column_names == ["case", "variant", "seed", *rows[0]]
+    lines = [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()[1:]]
+    events = result.events.to_pydict()
+    assert len(lines) == len(result.events) > 1000
+    names = [name for name in events if name not in ("case", "variant", "seed")]
+    for at, line in enumerate(lines):
+        line["t_ns"] = line.pop("t")
+        assert {name: events[name][at] for name in names if events[name][at] is not None} == line
+    assert result.capture() == (place / "capture.pcapng").read_bytes()
+
+
+def test_py_02_numbers_of_every_kind() -> None:
+    changes = {"topology.queue-bdp": 0.5, "hosts.sender.nic.tso": False, "flows.0.options.nodelay": True}
+    text = SMALL.replace('queue = "pfifo limit 50"', "queue-bdp = 0.5")
+    text += "options = { nodelay = true }\n\n[hosts.sender.nic]\ntso = false\n"
+    data = {
+        **SMALL_DICT,
+        "topology": {"kind": "dumbbell", "queue-bdp": 0.5},
+        "flows": [{"app": "bulk", "options": {"nodelay": True}}],
+        "hosts": {"sender": {"nic": {"tso": False}}},
+    }
+    plain = SMALL.replace('queue = "pfifo limit 50"', "")
+    runs = [taut_lab.run(text, seeds=1), taut_lab.run(data, seeds=1), taut_lab.run(plain, set=changes, seeds=1)]
+    assert len({result.runs[0].digest for result in runs}) == 1
+    assert all(result.runs[0].parameters == runs[0].runs[0].parameters for result in runs)
+    assert runs[0].runs[0].digest != taut_lab.run(text, set={"topology.queue-bdp": 1.0}, seeds=1).runs[0].digest
 
 
 def test_py_02_text_dict_and_file_are_the_same_scenario(tmp_path: Path) -> None:
