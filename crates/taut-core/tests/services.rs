@@ -209,7 +209,7 @@ impl Said {
         self.with(50, &v4(address).octets())
     }
 
-    fn to_server(self, address: &str) -> Self {
+    fn at_server(self, address: &str) -> Self {
         self.with(54, &v4(address).octets())
     }
 
@@ -281,7 +281,7 @@ fn vm_03_the_way_to_a_lease() {
     ] {
         assert_eq!(offer.option(code), Some(data), "option {code}");
     }
-    let request = said(REQUEST, 1).wants("10.0.2.15").to_server("10.0.2.2");
+    let request = said(REQUEST, 1).wants("10.0.2.15").at_server("10.0.2.2");
     let ack = host.ask(&request).unwrap();
     assert_eq!(ack.told(), (ACK, v4("10.0.2.15")));
     assert_eq!(ack.option(51), Some(&3_600_u32.to_be_bytes()[..]));
@@ -304,7 +304,7 @@ fn vm_04_where_answers_go() {
     let everybody = (Mac::BROADCAST, EVERYBODY);
     let deaf = Said { broadcast: true, ..said(DISCOVER, 1) };
     assert_eq!(host.ask(&deaf).unwrap().to, everybody);
-    let request = said(REQUEST, 1).wants("10.0.2.15").to_server("10.0.2.2");
+    let request = said(REQUEST, 1).wants("10.0.2.15").at_server("10.0.2.2");
     assert_eq!(host.ask(&request).unwrap().to, own);
     // It has the address: it is answered there, whatever else it says.
     let renewal = Said { broadcast: true, ..said(REQUEST, 1).has("10.0.2.15") };
@@ -326,7 +326,7 @@ fn vm_05_which_requests_are_granted() {
     let mut host = Host::serving(1, 3);
     assert_eq!(host.told(&said(DISCOVER, 1)), Some((OFFER, v4("10.0.2.15"))));
     // SELECTING: another server's offer was taken, so the address is free again.
-    assert_eq!(host.told(&said(REQUEST, 1).wants("10.0.2.15").to_server("10.0.2.3")), None);
+    assert_eq!(host.told(&said(REQUEST, 1).wants("10.0.2.15").at_server("10.0.2.3")), None);
     assert_eq!(host.told(&said(DISCOVER, 2).wants("10.0.2.15")), Some((OFFER, v4("10.0.2.15"))));
     // INIT-REBOOT: the address of another station, of another network, of the server, the broadcast address; one that is free.
     for wrong in ["10.0.2.15", "192.168.1.7", "10.0.2.2", "10.0.2.255", "10.0.2.14", "10.0.2.18", "0.0.0.1"] {
@@ -387,13 +387,13 @@ fn vm_07_declined_released_informed() {
     assert_eq!(host.told(&said(REQUEST, 1).wants("10.0.2.15")), Some((ACK, v4("10.0.2.15"))));
     // What another has is not given up by a stranger.
     for stranger in [said(DECLINE, 2).wants("10.0.2.15"), said(RELEASE, 2).has("10.0.2.15")] {
-        assert_eq!(host.told(&stranger.to_server("10.0.2.2")), None);
+        assert_eq!(host.told(&stranger.at_server("10.0.2.2")), None);
         assert_eq!(host.told(&said(REQUEST, 2).wants("10.0.2.15")), Some((NAK, NOBODY)));
     }
     // Nor by words to another server.
-    assert_eq!(host.told(&said(RELEASE, 1).has("10.0.2.15").to_server("10.0.2.3")), None);
+    assert_eq!(host.told(&said(RELEASE, 1).has("10.0.2.15").at_server("10.0.2.3")), None);
     assert_eq!(host.told(&said(REQUEST, 2).wants("10.0.2.15")), Some((NAK, NOBODY)));
-    assert_eq!(host.told(&said(DECLINE, 1).wants("10.0.2.15").to_server("10.0.2.2")), None);
+    assert_eq!(host.told(&said(DECLINE, 1).wants("10.0.2.15").at_server("10.0.2.2")), None);
     // Nobody gets it now, and the station another one.
     assert_eq!(host.told(&said(REQUEST, 1).wants("10.0.2.15")), Some((NAK, NOBODY)));
     assert_eq!(host.told(&said(REQUEST, 2).wants("10.0.2.15")), Some((NAK, NOBODY)));
@@ -402,7 +402,7 @@ fn vm_07_declined_released_informed() {
     host.wait(Duration::from_secs(600));
     assert_eq!(host.told(&said(REQUEST, 2).wants("10.0.2.15")), Some((ACK, v4("10.0.2.15"))));
     // Given back: another may have it.
-    assert_eq!(host.told(&said(RELEASE, 2).has("10.0.2.15").to_server("10.0.2.2")), None);
+    assert_eq!(host.told(&said(RELEASE, 2).has("10.0.2.15").at_server("10.0.2.2")), None);
     assert_eq!(host.told(&said(REQUEST, 3).wants("10.0.2.15")), Some((ACK, v4("10.0.2.15"))));
     // One with an address of its own is told the rest.
     let ack = host.ask(&said(INFORM, 9).has("10.0.2.99")).unwrap();
@@ -606,7 +606,7 @@ fn vm_14_a_hostile_guest_takes_no_memory_and_no_place_but_its_own() {
     let good = [
         said(DISCOVER, 7).with(61, &[255, 1, 2, 3]).frame(),
         said(REQUEST, 7).wants("10.0.2.16").frame(),
-        said(DECLINE, 7).wants("10.0.2.16").to_server("10.0.2.2").frame(),
+        said(DECLINE, 7).wants("10.0.2.16").at_server("10.0.2.2").frame(),
         solicitation(7),
         arp,
     ];

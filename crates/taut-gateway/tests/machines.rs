@@ -123,7 +123,9 @@ impl World {
     }
 
     fn nothing_is_left(&self) {
-        eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
+        eventually("no flow is left", || {
+            self.server.look(taut_gateway::Gateway::in_use == Amounts::default())
+        });
     }
 }
 
@@ -402,7 +404,7 @@ fn vm_18_a_hostile_machine_takes_bounded_memory_and_another_lives_on() {
     // Four times as many frames take no more memory, but for what the allocator keeps.
     assert!(second < first + 8_000, "{first} KB, then {second} KB");
     let limits = Settings::default().limits;
-    let used = world.server.look(|gateway| gateway.in_use());
+    let used = world.server.look(taut_gateway::Gateway::in_use);
     assert!(used.datagram_flows <= limits.guest.datagram_flows && used.half_open <= limits.guest.half_open);
     eventually("both floods have ended", || world.heard("1 gone") == 2);
     assert_eq!((world.heard("0 gone"), world.heard("0 came")), (0, 1));
