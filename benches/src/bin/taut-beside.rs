@@ -116,17 +116,21 @@ fn simulate(tsq: &str, seed: u64, seconds: u64) -> Result<Outcome> {
     world.run_for(Duration::from_secs(seconds).into())?;
     let (mut round_trips, mut delays) = (histogram(), histogram());
     for (stats, skip) in pings.iter().zip(skip) {
-        stats.borrow().round_trips[skip..].iter().for_each(|taken| round_trips.saturating_record(taken.as_nanos()));
+        stats.borrow().round_trips[skip..]
+            .iter()
+            .for_each(|taken| round_trips.saturating_record(taken.as_nanos()));
     }
-    received.borrow().delays[skip_stream..].iter().for_each(|taken| delays.saturating_record(taken.as_nanos()));
+    received.borrow().delays[skip_stream..]
+        .iter()
+        .for_each(|taken| delays.saturating_record(taken.as_nanos()));
     let pinged_then: u64 = pings.iter().map(|stats| stats.borrow().sent).sum::<u64>() - pinged;
     let answered_then: u64 =
         pings.iter().map(|stats| stats.borrow().round_trips.len() as u64).sum::<u64>() - answered;
     let bytes = taken.borrow().bytes - begin.0;
     // Those that are on their way at both ends cancel out, but for what the queue has grown by.
     let lost = |sent: u64, came: u64| sent.saturating_sub(came) as f64;
-    let stream_lost =
-        lost(sent.borrow().sent - begin.1, received.borrow().received - begin.2) + sent.borrow().refused as f64;
+    let stream_lost = lost(sent.borrow().sent - begin.1, received.borrow().received - begin.2)
+        + sent.borrow().refused as f64;
     Ok(Outcome {
         pings: quantiles(&round_trips),
         pings_lost: lost(pinged_then, answered_then),
@@ -342,7 +346,9 @@ fn main() -> Result<()> {
         args.rounds,
         args.seconds
     );
-    println!("| | `taut.tsq` | ping p50, ms | ping p99, ms | UDP p50, ms | UDP p99, ms | lost | bulk, Mbit/s |");
+    println!(
+        "| | `taut.tsq` | ping p50, ms | ping p99, ms | UDP p50, ms | UDP p99, ms | lost | bulk, Mbit/s |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for place in [Where::Sim, Where::Live] {
         for tsq in QUEUES {

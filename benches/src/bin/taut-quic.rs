@@ -13,7 +13,8 @@ use quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
 use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, ServerConfig, TokioRuntime, TransportConfig,
+    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, ServerConfig, TokioRuntime,
+    TransportConfig,
 };
 use taut::{Bytes, Stack};
 use taut_bench::cpu;
@@ -241,8 +242,7 @@ fn measure(which: Which, way: Way, args: &Args) -> Result<Outcome> {
         transfer(&connection, way, WARM_UP_BYTES).await?;
         let warm = hear.recv().await.context("the peer has ended")?;
         let before = if way == Way::Send { sent_by(&connection) } else { warm };
-        let (own, all, machine) =
-            (cpu::of_threads_except(&others)?, cpu::of_process(), cpu::of_machine()?);
+        let (own, all, machine) = (cpu::of_threads_except(&others)?, cpu::of_process(), cpu::of_machine()?);
         let begin = Instant::now();
         transfer(&connection, way, bytes).await?;
         let seconds = begin.elapsed().as_secs_f64();

@@ -124,7 +124,7 @@ impl World {
 
     fn nothing_is_left(&self) {
         eventually("no flow is left", || {
-            self.server.look(taut_gateway::Gateway::in_use == Amounts::default())
+            self.server.look(|gateway| gateway.in_use() == Amounts::default())
         });
     }
 }
