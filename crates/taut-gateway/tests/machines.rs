@@ -123,9 +123,7 @@ impl World {
     }
 
     fn nothing_is_left(&self) {
-        eventually("no flow is left", || {
-            self.server.look(|gateway| gateway.in_use() == Amounts::default())
-        });
+        eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
     }
 }
 

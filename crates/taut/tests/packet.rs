@@ -224,26 +224,24 @@ fn what_waits_in_the_kernels_queue_counts_as_below() {
         let options = PacketOptions { naming, offload, ..PacketOptions::default() };
         let cable = Cable::with(slow, |builder| builder.packet_options(options));
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let mut looks = thread::scope(|scope| {
+        // The rule with a constant: what is measured here is whether tickets come back in time, not how the stack uses that. While
+        // other tests keep the processors busy, `measured` may find that completions are late, and keep more below.
+        cable.stack.set_sysctl("taut.tsq", "delivered").unwrap();
+        let most = thread::scope(|scope| {
             let watch = scope.spawn(|| {
-                let mut looks = Vec::new();
+                let mut most = 0;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    looks.push(backlog(&cable.near));
+                    most = most.max(backlog(&cable.near));
                 }
-                looks
+                most
             });
             cable.upload(0, 20_000_000);
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             watch.join().unwrap()
         });
-        // What lasts until the next completion and half a millisecond (6 KB) are tens of kilobytes, while other tests keep the
-        // processors busy. The window alone would fill the megabyte.
-        looks.sort_unstable();
-        let (half, most) = (looks[looks.len() / 2], looks[looks.len() - 1]);
-        assert!(
-            half < 150_000 && (1..900_000).contains(&most),
-            "{naming:?}: {half}, {most} bytes in the queue"
-        );
+        // The small queue allows two super-packets or a millisecond's bytes (12.5 KB): at 100 Mbit/s, tens of kilobytes. The
+        // window alone would fill the megabyte.
+        assert!((1..300_000).contains(&most), "{naming:?}: {most} bytes in the queue");
         eventually("every ticket is back", || cable.below() == 0);
         // Nothing was dropped below, so no name is left without a report.
         assert_eq!(counter(&cable.stack, "TautDeviceUnreported"), 0, "{naming:?}");
