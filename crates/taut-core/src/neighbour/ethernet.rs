@@ -11,20 +11,20 @@ use taut_wire::{
     ether_type, ethernet, ndp, protocol, router,
 };
 
+use super::bootp::{self, Ports};
 use super::cache::{Cache, Found};
 use super::dhcp::Client;
 use super::entry::{NeighbourState, Word};
 use super::groups::Groups;
-use super::lease;
 use super::own::OwnAddresses;
 use super::routers::{LINK_LOCAL, Routers};
-use super::serving::{self, Services, Serving};
+use super::serving::{Services, Serving};
 use crate::ip::routes::Routes;
 use crate::words::{Instant, Network, NetworkChange, Route};
 
 /// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on groups, are
 /// shorter.
-pub const FRAME_MAX: usize = serving::FRAME_LEN;
+pub const FRAME_MAX: usize = bootp::FRAME_LEN;
 const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
 const FRAMES_MAX: usize = 64;
@@ -342,7 +342,10 @@ impl<P> Ethernet<P> {
                 let write = |buf: &mut [u8]| router::emit_solicitation(buf, from, station);
                 emit_icmpv6(buf, (src, Mac::of_multicast(dst)), (from, dst), write)
             }
-            Outgoing::Dhcp { to, dst, message } => lease::emit(buf, (src, to), dst, &message),
+            Outgoing::Dhcp { to, dst, message } => {
+                let ends = (message.address, dst);
+                bootp::emit(buf, (src, to), ends, Ports::OF_CLIENT, |buf| message.emit(buf))
+            }
         })
     }
 

@@ -11,20 +11,15 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-use taut_wire::{DhcpMessage, DhcpReply, Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, dhcp, ether_type};
-use taut_wire::{ethernet, protocol, udp};
+use taut_wire::{DhcpMessage, DhcpReply, Mac};
 
 use super::auto::{CHANGES_MAX, default_route, on_link};
+use super::bootp::{self, Ports};
 use super::dhcp::{Act, Client, Lease};
-use super::ethernet::{Ethernet, FRAME_MAX, Outgoing};
+use super::ethernet::{Ethernet, Outgoing};
 use super::own::Lifetime;
 use super::terms::Terms;
 use crate::words::{self, Instant, Network, NetworkChange};
-
-const IP_LEN: usize = 20;
-const HOP_LIMIT: u8 = 64;
-/// The longest frame of a client.
-pub(super) const FRAME_LEN: usize = ethernet::HEADER_LEN + IP_LEN + udp::HEADER_LEN + dhcp::MESSAGE_LEN;
 
 impl<P> Ethernet<P> {
     /// The client, if there is one.
@@ -34,7 +29,8 @@ impl<P> Ethernet<P> {
 
     /// Takes a packet of IPv4 that is a server's message for this host. Others are left to the stack.
     pub(super) fn take_dhcp(&mut self, now: Instant, station: Mac, packet: &[u8]) -> bool {
-        let Some(message) = self.dhcp().and_then(|_| message_of(packet)) else { return false };
+        let message = self.dhcp().and_then(|_| bootp::message_of(packet, Ports::OF_SERVER, |_| true));
+        let Some(message) = message else { return false };
         let reply = message.and_then(|message| DhcpReply::parse(message).ok());
         let is_room = self.changes.len() < CHANGES_MAX;
         let Self { dhcp: Some(client), own, stats, .. } = self else { return true };
@@ -196,54 +192,4 @@ fn servers(terms: Option<&Terms>) -> Vec<IpAddr> {
         }
     }
     servers
-}
-
-/// The message of a packet from a server's port to a client's; `None` for other packets, `Some(None)` for a
-/// broken one.
-#[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
-fn message_of(packet: &[u8]) -> Option<Option<&[u8]>> {
-    let ip = IpHeader::parse(packet).ok().filter(|ip| ip.protocol == protocol::UDP)?;
-    let datagram = packet.get(ip.header_len..ip.header_len + ip.payload_len)?;
-    let header = UdpHeader::parse(datagram, ip.payload_len).ok()?;
-    if (header.src_port, header.dst_port) != (dhcp::SERVER_PORT, dhcp::CLIENT_PORT) {
-        return None;
-    }
-    let datagram = datagram.get(..header.len.into())?;
-    // A server on the same machine leaves the checksum to a card that is not there: its field has that of the
-    // pseudo-header.
-    let partial = udp::partial_checksum(ip.src, ip.dst, header.len.into());
-    let is_partial = datagram[udp::CHECKSUM_OFFSET..udp::HEADER_LEN] == partial.to_be_bytes();
-    let is_whole = is_partial || udp::verify(ip.src, ip.dst, datagram, &[]);
-    Some(is_whole.then(|| &datagram[udp::HEADER_LEN..]))
-}
-
-/// Writes a frame with a client's message, and returns its length.
-pub(super) fn emit(
-    buf: &mut [u8; FRAME_MAX],
-    (src, to): (Mac, Mac),
-    dst: Ipv4Addr,
-    message: &DhcpMessage,
-) -> usize {
-    let (frame, _) = buf.split_at_mut(FRAME_LEN);
-    let header = EthernetHeader { dst: to, src, ether_type: ether_type::IPV4 }.emit();
-    let (link, packet) = frame.split_at_mut(header.len());
-    link.copy_from_slice(&header);
-    let (head, rest) = packet.split_at_mut(IP_LEN);
-    let (udp_header, payload) = rest.split_at_mut(udp::HEADER_LEN);
-    let len = udp::HEADER_LEN + message.emit(payload);
-    let ip = IpHeader {
-        src: message.address.into(),
-        dst: dst.into(),
-        protocol: protocol::UDP,
-        hop_limit: HOP_LIMIT,
-        ecn: Ecn::NotEct,
-        header_len: IP_LEN,
-        payload_len: len,
-    };
-    ip.emit(head, 0);
-    let (src_port, dst_port) = (dhcp::CLIENT_PORT, dhcp::SERVER_PORT);
-    UdpHeader { src_port, dst_port, len: len as u16 }.emit(udp_header);
-    let checksum = udp::full_checksum(ip.src, ip.dst, udp_header, &[payload]);
-    udp::set_checksum(udp_header, checksum);
-    FRAME_LEN
 }

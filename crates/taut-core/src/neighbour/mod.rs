@@ -26,6 +26,7 @@
 //! | `auto.rs` | a link that configures itself: joins both to the frames, and tells the stack what changes |
 //! | `dhcp.rs` | the client of DHCP: which message is due, and what an answer means, pure |
 //! | `terms.rs` | what a server offers, and whether it can be true, pure |
+//! | `bootp.rs` | a message of DHCP in its datagram, packet and frame |
 //! | `lease.rs` | joins the client to the frames and to the addresses, and tells the stack of its lease |
 //! | `groups.rs` | the groups of multicast, and when their reports and answers are due, pure |
 //! | `members.rs` | joins them to the frames and to the addresses |
@@ -39,6 +40,7 @@
 
 mod advertiser;
 mod auto;
+mod bootp;
 mod cache;
 mod dhcp;
 mod entry;

@@ -13,19 +13,16 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{
-    Advertising, DhcpAnswer, DhcpAsked, DhcpGrant, DhcpTerms, Ecn, EthernetHeader, IpHeader, Mac,
-    PrefixInformation, UdpHeader, dhcp, domain, ether_type, ethernet, protocol, udp,
+    Advertising, DhcpAnswer, DhcpAsked, DhcpGrant, DhcpTerms, Mac, PrefixInformation, domain, ethernet,
 };
 
 use super::advertiser::{Advertiser, EVERY_MAX};
+use super::bootp::{self, Ports};
 use super::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
 use super::lease_server::{LeaseServer, Verdict};
 use crate::words::{Duration, Instant, Network};
 
-const IP_LEN: usize = 20;
 const HOP_LIMIT: u8 = 64;
-/// The longest frame: an answer of DHCP.
-pub(super) const FRAME_LEN: usize = ethernet::HEADER_LEN + IP_LEN + udp::HEADER_LEN + dhcp::REPLY_MAX;
 /// Answers that wait to be sent; a device takes them with each batch.
 const ANSWERS_MAX: usize = 16;
 /// A router is one for three times as long as it is silent at most (RFC 4861 §6.2.1, AdvDefaultLifetime); so are its name
@@ -43,7 +40,7 @@ const PREFIXES_MAX: usize = 2;
 const _: () = {
     let fixed = ethernet::HEADER_LEN + 40 + 16 + 8 + 8;
     let lists = 32 * PREFIXES_MAX + 8 + 16 * NAME_SERVERS_MAX + 8 + SEARCH_MAX;
-    assert!(fixed + lists <= FRAME_LEN);
+    assert!(fixed + lists <= FRAME_MAX);
 };
 
 /// Domains that hosts are told to search.
@@ -213,28 +210,7 @@ impl Serving {
             },
         };
         let (station, dst) = answer.verdict.to;
-        let header = EthernetHeader { dst: station, src: mac, ether_type: ether_type::IPV4 }.emit();
-        let (link, packet) = buf.split_at_mut(header.len());
-        link.copy_from_slice(&header);
-        let (head, rest) = packet.split_at_mut(IP_LEN);
-        let (udp_header, payload) = rest.split_at_mut(udp::HEADER_LEN);
-        let message_len = grant.emit(payload);
-        let len = udp::HEADER_LEN + message_len;
-        let ip = IpHeader {
-            src: own.into(),
-            dst: dst.into(),
-            protocol: protocol::UDP,
-            hop_limit: HOP_LIMIT,
-            ecn: Ecn::NotEct,
-            header_len: IP_LEN,
-            payload_len: len,
-        };
-        ip.emit(head, 0);
-        let (src_port, dst_port) = (dhcp::SERVER_PORT, dhcp::CLIENT_PORT);
-        UdpHeader { src_port, dst_port, len: len as u16 }.emit(udp_header);
-        let checksum = udp::full_checksum(ip.src, ip.dst, udp_header, &[&payload[..message_len]]);
-        udp::set_checksum(udp_header, checksum);
-        Some(header.len() + IP_LEN + len)
+        Some(bootp::emit(buf, (mac, station), (own, dst), Ports::OF_SERVER, |buf| grant.emit(buf)))
     }
 
     /// Writes a frame of the advertisement.
@@ -290,7 +266,10 @@ impl<P> Ethernet<P> {
         let Some(Serving { config: Services { leases: Some(leases), .. }, .. }) = self.serving() else {
             return false;
         };
-        let Some(message) = question_of(packet, leases.own.address) else { return false };
+        let own = leases.own.address;
+        let is_for_us = |dst| dst == own || dst == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let message = bootp::message_of(packet, Ports::OF_CLIENT, is_for_us);
+        let Some(message) = message else { return false };
         let asked = message.and_then(|message| DhcpAsked::parse(message).ok());
         let is_answered =
             asked.is_some_and(|asked| self.serving().is_some_and(|serving| serving.on_message(now, &asked)));
@@ -314,27 +293,6 @@ impl<P> Ethernet<P> {
         }
         None
     }
-}
-
-/// The message of a packet from a client's port to a server's, to everybody or to this host; `None` for other
-/// packets, `Some(None)` for a broken one.
-#[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
-fn question_of(packet: &[u8], own: IpAddr) -> Option<Option<&[u8]>> {
-    let is_question = |ip: &IpHeader| {
-        ip.protocol == protocol::UDP && (ip.dst == own || ip.dst == IpAddr::V4(Ipv4Addr::BROADCAST))
-    };
-    let ip = IpHeader::parse(packet).ok().filter(is_question)?;
-    let datagram = packet.get(ip.header_len..ip.header_len + ip.payload_len)?;
-    let header = UdpHeader::parse(datagram, ip.payload_len).ok()?;
-    if (header.src_port, header.dst_port) != (dhcp::CLIENT_PORT, dhcp::SERVER_PORT) {
-        return None;
-    }
-    let datagram = datagram.get(..header.len.into())?;
-    // A client in a virtual machine leaves the checksum to a card that is not there, as a server does (`lease.rs`).
-    let partial = udp::partial_checksum(ip.src, ip.dst, header.len.into());
-    let is_partial = datagram[udp::CHECKSUM_OFFSET..udp::HEADER_LEN] == partial.to_be_bytes();
-    let is_whole = is_partial || udp::verify(ip.src, ip.dst, datagram, &[]);
-    Some(is_whole.then(|| &datagram[udp::HEADER_LEN..]))
 }
 
 /// Puts as many as there is room for; returns how many.
