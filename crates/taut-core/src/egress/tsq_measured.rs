@@ -70,8 +70,15 @@
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
 //! quarter of the limit because a half may still be enough.
 
-use super::blocked::Blocked;
-use super::tsq::Pass;
+mod gate;
+mod metered;
+
+pub(crate) use gate::{Ask, Device, gate};
+pub(crate) use metered::Metered;
+
+use gate::bytes_in;
+use metered::{IN_LINE, MOST, TURN, WAITS};
+
 use crate::words::{Duration, Instant};
 
 /// What a device should have beyond its completion time.
@@ -235,65 +242,6 @@ impl Default for Meter {
             span: Span::new(Instant::ZERO, true),
             mss: 0,
         }
-    }
-}
-
-/// The bytes of a connection below TCP whose completions are measured, and its place in the line.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Metered {
-    /// The payload bytes below four flags: four bytes in all, since every idle connection has them.
-    bits: u32,
-}
-
-/// The connection waits for its turn, and is counted as waiting.
-const WAITS: u32 = 1 << 31;
-
-/// The small queue's own flag, of every mode: the next completion resumes the connection.
-const THROTTLED: u32 = 1 << 30;
-
-/// It is the connection's turn.
-const TURN: u32 = 1 << 29;
-
-/// The stack's line has an entry of the connection.
-const IN_LINE: u32 = 1 << 28;
-
-/// The most payload bytes that are counted.
-const MOST: u32 = IN_LINE - 1;
-
-impl Metered {
-    /// Payload bytes.
-    pub(crate) const fn bytes(self) -> u32 {
-        self.bits & MOST
-    }
-
-    const fn has(self, flag: u32) -> bool {
-        self.bits & flag != 0
-    }
-
-    /// Sets or clears a flag. Returns what it was.
-    const fn set(&mut self, flag: u32, on: bool) -> bool {
-        let was = self.has(flag);
-        self.bits = if on { self.bits | flag } else { self.bits & !flag };
-        was
-    }
-
-    pub(super) const fn throttled(self) -> bool {
-        self.has(THROTTLED)
-    }
-
-    /// Sets or clears the flag. Returns what it was.
-    pub(super) const fn throttle(&mut self, on: bool) -> bool {
-        self.set(THROTTLED, on)
-    }
-
-    /// Whether the connection waits for its turn.
-    pub(super) const fn waits(self) -> bool {
-        self.has(WAITS)
-    }
-
-    /// Whether it must get a place in the line; it has one from now on.
-    pub(super) const fn joins(&mut self) -> bool {
-        self.waits() && !self.set(IN_LINE, true)
     }
 }
 
@@ -616,84 +564,6 @@ impl Meter {
         self.device.needed = bytes_in(self.rate, self.time);
         self.device.limit = bytes_in(self.rate, self.time + SLACK).saturating_add(self.mss);
         self.device.packet = bytes_in(self.rate, SLACK) / 2;
-    }
-}
-
-/// A packet that asks to pass.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Of its connection.
-    pub(crate) own: Metered,
-    pub(crate) payload: u32,
-    pub(crate) mss: u32,
-    /// Bytes of all connections that may be below TCP, for this packet.
-    pub(crate) limit: u64,
-    /// It does not wait in the line.
-    pub(crate) is_retransmission: bool,
-}
-
-/// The gate. It is open if the packet fits, and no connection waits before this one. A connection that has nothing below
-/// TCP and does not wait, as one that sends a request now and then, may pass those that wait with a packet of one segment,
-/// as long as these passed fewer bytes than the limit since the last turn.
-pub(crate) fn gate(device: Device, ask: Ask) -> Result<Pass, Blocked> {
-    let Ask { own, payload, mss, limit, is_retransmission } = ask;
-    let is_sparse = own.bytes() == 0 && payload <= mss && u64::from(device.passed) < limit;
-    let most = match () {
-        () if is_retransmission => 2 * limit,
-        () if own.waits() => return Err(Blocked::SmallQueue),
-        () if own.has(TURN) || device.waiting == 0 => limit,
-        () if is_sparse => limit + u64::from(mss),
-        () => return Err(Blocked::SmallQueue),
-    };
-    if device.below == 0 || device.below + u64::from(payload) <= most {
-        Ok(Pass::Room)
-    } else {
-        Err(Blocked::SmallQueue)
-    }
-}
-
-/// Bytes that `rate` brings in that time.
-fn bytes_in(rate: u64, time: Duration) -> u32 {
-    let bytes = u128::from(rate) * u128::from(time.as_nanos()) / 1_000_000_000;
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-/// A device as the gate sees it: values, computed before the decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Device {
-    /// Bytes of all connections that may be below TCP.
-    limit: u32,
-    /// The part of them that the completion time takes.
-    needed: u32,
-    /// And that are.
-    below: u64,
-    /// Connections that wait in the line.
-    waiting: u32,
-    /// Bytes that passed them since the last turn.
-    passed: u32,
-    /// Bytes of the largest super-packet; 0 if not known.
-    packet: u32,
-}
-
-impl Device {
-    const NOTHING: Self = Self { limit: 0, needed: 0, below: 0, waiting: 0, passed: 0, packet: 0 };
-
-    /// Whether nothing was measured yet.
-    pub(crate) const fn is_unknown(self) -> bool {
-        self.packet == 0
-    }
-
-    /// Payload bytes that all connections may have below TCP: what the completion time takes, and at most `cap` in addition
-    /// to it; two segments in any case.
-    pub(crate) fn limit(self, mss: u32, cap: u32) -> u32 {
-        self.limit.min(self.needed.saturating_add(cap)).max(mss.saturating_mul(2))
-    }
-
-    /// Segments of the largest super-packet, if all connections may have `limit` bytes below TCP.
-    pub(crate) fn segs(self, mss: u32, limit: u64) -> u32 {
-        let half = u32::try_from(limit / 2).unwrap_or(u32::MAX);
-        let most = if self.packet == 0 { half } else { half.min(self.packet) };
-        (most / mss.max(1)).max(1)
     }
 }
 

@@ -2,6 +2,8 @@
 //! packet after the other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
+use crate::egress::blocked::Blocked;
+use crate::egress::tsq::Pass;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
