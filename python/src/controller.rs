@@ -1,8 +1,9 @@
-//! Congestion controllers written in Python: a `Definition` that makes an object of the user's class for each connection, and
-//! a `Controller` that asks this object. Called by `runs.rs`; `lib/taut_lab/_controller.py` has the class to inherit from.
+//! Congestion controllers written in Python: a `Definition` that makes an object of the user's class for each
+//! connection, and a `Controller` that asks this object. Called by `runs.rs`; `lib/taut_lab/_controller.py`
+//! has the class to inherit from.
 //!
-//! A call takes the interpreter's lock, and may fail. The first exception of a run is kept in [`Trouble`], which stops the run and is
-//! raised there; from then on the window stays as it is.
+//! A call takes the interpreter's lock, and may fail. The first exception of a run is kept in [`Trouble`],
+//! which stops the run and is raised there; from then on the window stays as it is.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! The lab for Python: the native half of the package `taut_lab`. `lib/taut_lab` has the other, which people call; this one
-//! reads a scenario, runs it and makes tables.
+//! The lab for Python: the native half of the package `taut_lab`. `lib/taut_lab` has the other, which people
+//! call; this one reads a scenario, runs it and makes tables.
 //!
 //! ```text
 //!   lib/taut_lab/__init__.py ─▶ lib.rs ─▶ runs.rs: threads, signals, progress ─▶ taut_lab::sim
@@ -63,7 +63,8 @@ fn table(path: &str, of: &Bound<'_, PyDict>) -> PyResult<toml::Table> {
     Ok(table)
 }
 
-/// The exception for a scenario that is invalid. `file` is the name of the file, if a line means something to the caller.
+/// The exception for a scenario that is invalid. `file` is the name of the file, if a line means something to
+/// the caller.
 fn invalid(py: Python<'_>, error: &LoadError, file: Option<&str>) -> PyErr {
     let line = file.and_then(|file| error.place.strip_prefix(file)?.strip_prefix(':')?.parse::<u32>().ok());
     let key = Some(&error.key).filter(|key| !key.is_empty());

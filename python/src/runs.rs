@@ -1,5 +1,6 @@
-//! Runs a scenario with all its variants and seeds, on several threads, without the interpreter's lock. The thread that called
-//! looks at Python's signals and reports progress. Called by `lib.rs`; `results.rs` makes tables of what comes out.
+//! Runs a scenario with all its variants and seeds, on several threads, without the interpreter's lock. The
+//! thread that called looks at Python's signals and reports progress. Called by `lib.rs`; `results.rs` makes
+//! tables of what comes out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,5 +1,5 @@
-//! A table in memory that any program with the Arrow C data interface reads without a copy: `__arrow_c_stream__` of the Arrow
-//! PyCapsule interface. Called by `runs.rs`, which fills it.
+//! A table in memory that any program with the Arrow C data interface reads without a copy:
+//! `__arrow_c_stream__` of the Arrow PyCapsule interface. Called by `runs.rs`, which fills it.
 
 use std::sync::Arc;
 

@@ -162,9 +162,10 @@ impl Programs {
         guest.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"))??;
         let (mut last, mut is_set) = (None, false);
         while begun.elapsed() < READY_WITHIN {
-            // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would be refused.
+            // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would
+            // be refused.
             if !is_set && let Some(route) = guest.run("ip -4 route show default")?.lines().next() {
-                // What is no part of a route's description: a TAP that nobody has opened yet.
+                // `linkdown` is no part of a route's description: nobody has opened the TAP yet.
                 let route = route.replace("linkdown", "");
                 guest.run(&format!("ip route replace {route} congctl cubic"))?;
                 is_set = true;

@@ -1,5 +1,5 @@
-//! `taut gateway` beside pasta, slirp4netns, gvproxy and tun2proxy: the same guest's kernel, the same programs in it, the
-//! same host and the same server, in turns.
+//! `taut gateway` beside pasta, slirp4netns, gvproxy and tun2proxy: the same guest's kernel, the same
+//! programs in it, the same host and the same server, in turns.
 //!
 //! ```text
 //!   guest: namespace ── TUN, TAP ── the gateway ── its sockets in "host" ── veth, or an emulated line ── far: servers

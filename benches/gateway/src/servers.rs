@@ -1,4 +1,4 @@
-//! Who answers at the far end.
+//! The servers at the far end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

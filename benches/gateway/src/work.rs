@@ -1,4 +1,4 @@
-//! What a guest does, and its measure.
+//! The work of a guest, and how it is measured.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -224,7 +224,7 @@ fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// What the gateway grows by for each flow that does nothing.
+/// The memory that each idle flow adds to the gateway.
 fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
     let settle = || std::thread::sleep(Duration::from_millis(300));
     settle();
@@ -271,7 +271,7 @@ fn half_close(guest: &Guest, table: &mut Table) -> Result<()> {
         stream.write_all(b"question")?;
         stream.shutdown(Shutdown::Write)?;
         let mut bytes = Vec::new();
-        // What came before an error counts.
+        // Bytes that came before an error count.
         _ = stream.read_to_end(&mut bytes);
         Ok(bytes.len())
     })??;
@@ -308,7 +308,7 @@ fn black_holes(guest: &Guest, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Who sends towards the network.
+/// The sender towards the network.
 fn sender(world: &World, guest: &Guest) -> String {
     guest
         .link

@@ -1,5 +1,5 @@
-//! The host's namespace, where the gateways have their sockets, the far one, where the servers are, and the line between
-//! them. The guest's namespace is its gateway's affair.
+//! The host's namespace, where the gateways have their sockets, the far one, where the servers are, and the
+//! line between them. Each gateway makes the guest's namespace itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub const OUT_HOST: &str = "10.0.3.1/24";
 const OUT_NET: &str = "10.0.3.0/24";
 const MTU: u16 = 1500;
 
-/// What is between host and far.
+/// The line between the host and the far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// A veth pair.

@@ -344,7 +344,7 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     // Before there is a second thread: the child inherits the terminal and nothing else of this program.
     let namespace = enter.map(|enter| open(args, enter, &pairs)).transpose()?;
-    // What it needs of the guest's process is opened before.
+    // Files of the guest's process are opened before the sandbox closes.
     let listening = listening(args, namespace.as_ref())?;
     raise_descriptors();
     if !args.no_sandbox {

@@ -1,4 +1,5 @@
-//! `taut gateway --qemu`, `--vfkit`, `--passt`: a network for virtual machines at a Unix socket. Called by `gateway.rs`.
+//! `taut gateway --qemu`, `--vfkit`, `--passt`: a network for virtual machines at a Unix socket. Called by
+//! `gateway.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! `taut proxy`: clients ask for connections by SOCKS5 or HTTP CONNECT, and taut is the sender on one side of them: a proxy
-//! that makes a long or lossy link faster for programs that know nothing of it (`taut-gateway`'s `proxy.rs`).
+//! `taut proxy`: clients ask for connections by SOCKS5 or HTTP CONNECT, and taut is the sender on one side of
+//! them: a proxy that makes a long or lossy link faster for programs that know nothing of it
+//! (`taut-gateway`'s `proxy.rs`).
 //!
 //! This file reads arguments, opens the stack and the listeners, and prints.
 
@@ -35,7 +36,8 @@ pub struct ProxyArgs {
     /// Where the kernel hands over connections to others (netfilter's TPROXY); may be given several times
     #[arg(long, value_name = "ADDRESS:PORT")]
     transparent: Vec<SocketAddr>,
-    /// The other way round: clients come over the link to this port of the stack, and connections go out by the host's sockets
+    /// The other way round: clients come over the link to this port of the stack, and connections go out by
+    /// the host's sockets
     #[arg(long, value_name = "PORT", conflicts_with_all = ["listen", "transparent"], value_parser = clap::value_parser!(u16).range(1..))]
     from_link: Option<u16>,
     /// Where clients may go, as in `taut gateway`; may be given several times

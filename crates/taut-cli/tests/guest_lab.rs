@@ -1,5 +1,6 @@
-//! The published results over packet sockets, live in a guest whose kernel has `fq`: [`taut_testbed::guest`]. The guest's clock
-//! counts instructions, so a busy machine changes nothing, and rates are those that its one processor carries.
+//! The published results over packet sockets, live in a guest whose kernel has `fq`: [`taut_testbed::guest`].
+//! The guest's clock counts instructions, so a busy machine changes nothing, and rates are those that its one
+//! processor carries.
 #![allow(missing_docs, reason = "tests")]
 #![cfg(target_os = "linux")]
 

@@ -1,6 +1,6 @@
-//! What a host does for others on its link, as their server of DHCP and as their router: the statements VM-3 to 9 and
-//! VM-12 to 14 of docs/gateway.md. Messages of clients are written by hand, by the places of RFC 2131 §2, or come from the link
-//! layer of another host; both are at one wire without delay, in virtual time.
+//! What a host does for others on its link, as their server of DHCP and as their router: the statements VM-3
+//! to 9 and VM-12 to 14 of docs/gateway.md. Messages of clients are written by hand, by the places of RFC
+//! 2131 §2, or come from the link layer of another host; both are at one wire without delay, in virtual time.
 #![allow(missing_docs, reason = "tests")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -328,7 +328,8 @@ fn vm_05_which_requests_are_granted() {
     // SELECTING: another server's offer was taken, so the address is free again.
     assert_eq!(host.told(&said(REQUEST, 1).wants("10.0.2.15").at_server("10.0.2.3")), None);
     assert_eq!(host.told(&said(DISCOVER, 2).wants("10.0.2.15")), Some((OFFER, v4("10.0.2.15"))));
-    // INIT-REBOOT: the address of another station, of another network, of the server, the broadcast address; one that is free.
+    // INIT-REBOOT: the address of another station, of another network, of the server, the broadcast address;
+    // one that is free.
     for wrong in ["10.0.2.15", "192.168.1.7", "10.0.2.2", "10.0.2.255", "10.0.2.14", "10.0.2.18", "0.0.0.1"] {
         assert_eq!(host.told(&said(REQUEST, 1).wants(wrong)), Some((NAK, NOBODY)), "{wrong}");
     }
@@ -587,8 +588,8 @@ impl Noise {
     }
 }
 
-/// Frames of each kind that the link takes, damaged at random, cut and lengthened: what it remembers stays within its bounds, and
-/// a client beside that still gets its lease.
+/// Frames of each kind that the link takes, damaged at random, cut and lengthened: what it remembers stays
+/// within its bounds, and a client beside that still gets its lease.
 #[test]
 fn vm_14_a_hostile_guest_takes_no_memory_and_no_place_but_its_own() {
     let mut host = Host::serving(3, 16);

@@ -133,9 +133,9 @@ impl Frames {
         Self::over(carrier, "the datagram socket".to_owned(), addresses, options)
     }
 
-    /// A link over a datagram socket with an address of its own that is connected to nobody: a program that sends a frame is the
-    /// peer from then on, and others are kept away. When it is gone, [`Peer::is_there`] finds out, and the next one may take its
-    /// place. There need be no peer yet.
+    /// A link over a datagram socket with an address of its own that is connected to nobody: a program that
+    /// sends a frame is the peer from then on, and others are kept away. When it is gone, [`Peer::is_there`]
+    /// finds out, and the next one may take its place. There need be no peer yet.
     ///
     /// # Errors
     /// Those of [`stream`](Self::stream).

@@ -284,8 +284,8 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 impl Server {
-    /// Whether a listener at `at` may go on after this error, and when: a client that has gone already, or no descriptor.
-    /// Then the next one may be luckier.
+    /// Whether a listener at `at` may go on after this error, and when: a client that has gone already, or no
+    /// descriptor. Then the next one may be luckier.
     pub(crate) async fn may_accept_again(&self, error: &io::Error, at: SocketAddr) -> bool {
         if is_shortage(error) {
             self.with(|gateway, now| gateway.cannot_accept(now, at));

@@ -79,8 +79,8 @@ fn is_loopback(text: &str) -> bool {
 }
 
 impl Server {
-    /// Opens each TCP port at which the guest listens at this address of the host, under the same number, for as long as
-    /// the guest listens and the result is polled. A port that cannot be opened is logged once.
+    /// Opens each TCP port at which the guest listens at this address of the host, under the same number, for
+    /// as long as the guest listens and the result is polled. A port that cannot be opened is logged once.
     pub async fn forward_listening(
         &self,
         stack: &Stack,

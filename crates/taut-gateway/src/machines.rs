@@ -1,14 +1,15 @@
-//! Virtual machines at a Unix socket: frames of Ethernet, a server of DHCP and a router for each, and a guest that goes and
-//! comes back.
+//! Virtual machines at a Unix socket: frames of Ethernet, a server of DHCP and a router for each, and a guest
+//! that goes and comes back.
 //!
 //! ```text
 //!   QEMU, libkrun ── connects ──▶ stream socket ─▶ a stack for each connection, one at a time ┐
 //!   vfkit, krunkit ── sends ────▶ datagram socket ─▶ one stack; Peer says who is there        ┴▶ Server::serve
 //! ```
 //!
-//! **The guest goes.** A stream ends with the machine, and so does its stack: all its flows are reset upstream. A datagram
-//! socket tells nothing; twice a second is looked whether the peer is still there (`taut::device::frames::Peer`), and if it is not,
-//! all flows end. Either way the socket stays, and the next machine is served like the first.
+//! **The guest goes.** A stream ends with the machine, and so does its stack: all its flows are reset
+//! upstream. A datagram socket tells nothing; twice a second is looked whether the peer is still there
+//! (`taut::device::frames::Peer`), and if it is not, all flows end. Either way the socket stays, and the next
+//! machine is served like the first.
 //!
 //! **One machine at a time.** A second connection is closed at once, with a line in the log: both would have the same
 //! address.
@@ -48,7 +49,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How frames come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plug {
-    /// A stream, with a length in front of each frame: QEMU's `-netdev stream`, libkrun; the protocol of passt's socket.
+    /// A stream, with a length in front of each frame: QEMU's `-netdev stream`, libkrun; the protocol of
+    /// passt's socket.
     Stream,
     /// Datagrams: vfkit, krunkit, QEMU's `-netdev dgram`; the protocol of gvproxy's `unixgram`.
     Datagrams,
@@ -57,8 +59,8 @@ pub enum Plug {
 /// The network of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineNetwork {
-    /// The guest's address and the gateway's, for each family. That of IPv6 is the link's prefix: a guest makes its address by
-    /// itself.
+    /// The guest's address and the gateway's, for each family. That of IPv6 is the link's prefix: a guest
+    /// makes its address by itself.
     pub addresses: Vec<(Cidr, Cidr)>,
     /// The MTU, which the guest is told.
     pub mtu: u16,
@@ -147,7 +149,8 @@ impl Machines {
         socket.map(Self).map_err(named)
     }
 
-    /// Serves the machines that come. What it returns must be polled, in a tokio runtime, and ends only when the socket does.
+    /// Serves the machines that come. What it returns must be polled, in a tokio runtime, and ends only when
+    /// the socket does.
     ///
     /// # Errors
     /// The socket cannot be used.

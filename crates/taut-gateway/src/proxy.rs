@@ -1,12 +1,14 @@
-//! A proxy: clients ask for a connection by SOCKS5 or HTTP CONNECT, or are sent here by the kernel (TPROXY), and the gateway
-//! makes it, by its rules and within its limits. One of the two ends is on a stack of taut's, so taut is the sender towards
-//! a long link: clients come from the host and go out by a link, or come over a link and go out by the host.
+//! A proxy: clients ask for a connection by SOCKS5 or HTTP CONNECT, or are sent here by the kernel (TPROXY),
+//! and the gateway makes it, by its rules and within its limits. One of the two ends is on a stack of taut's,
+//! so taut is the sender towards a long link: clients come from the host and go out by a link, or come over a
+//! link and go out by the host.
 //!
-//! A client's name is asked of the host's name servers as a guest's question is: so the rules see names and addresses, and a
-//! name leads to no special address. A name may have several addresses; they are tried one after the other, four at most, each
-//! but the last for three seconds at most.
+//! A client's name is asked of the host's name servers as a guest's question is: so the rules see names and
+//! addresses, and a name leads to no special address. A name may have several addresses; they are tried one
+//! after the other, four at most, each but the last for three seconds at most.
 //!
-//! A client has ten seconds to ask, and 1,024 clients may be about to ask. From then on it counts as a flow of its address.
+//! A client has ten seconds to ask, and 1,024 clients may be about to ask. From then on it counts as a flow
+//! of its address.
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
@@ -165,8 +167,8 @@ impl Clients for Transparent {
 }
 
 impl Server {
-    /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled, and ends when
-    /// no more clients can be accepted, with the reason.
+    /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled,
+    /// and ends when no more clients can be accepted, with the reason.
     pub fn proxy<C: Clients, W: WayOut>(
         &self,
         clients: C,

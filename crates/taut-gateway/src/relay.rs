@@ -5,8 +5,8 @@
 //!   down  upstream ── readable? ── guest writable? ── read ──▶ write_bytes          one copy, by the host's kernel
 //! ```
 //!
-//! The guest's end is a stream of a stack. Where a proxy goes out by a link, the upstream's is ([`relay_by_stack`]): then
-//! the two sides change their names here.
+//! The guest's end is a stream of a stack. Where a proxy goes out by a link, the upstream's is
+//! ([`relay_by_stack`]): then the two sides change their names here.
 //!
 //! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
 //! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose

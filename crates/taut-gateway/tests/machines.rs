@@ -1,4 +1,5 @@
-//! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18 of `docs/gateway.md`.
+//! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18 of
+//! `docs/gateway.md`.
 //!
 //! ```text
 //!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ the gateway's sockets ── far: 10.50.0.1, fd50::1

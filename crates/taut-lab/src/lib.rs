@@ -8,8 +8,9 @@
 //!   command.rs: the command, for `taut lab` and for programs with their own congestion controls: main_with
 //! ```
 //!
-//! Without the feature `live`, which is on by default, there are scenarios, the simulator, metrics and tables: what needs no
-//! system, and so can run in a browser. A program steps through a run with [`sim::Simulation`].
+//! Without the feature `live`, which is on by default, there are scenarios, the simulator, metrics and
+//! tables: what needs no system, and so can run in a browser. A program steps through a run with
+//! [`sim::Simulation`].
 
 pub mod capture;
 #[cfg(feature = "live")]

@@ -1,6 +1,6 @@
 //! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
-//! `plan.rs` builds the world, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment. Called by the
-//! runner, and by programs that show a run while it goes on.
+//! `plan.rs` builds the world, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment.
+//! Called by the runner, and by programs that show a run while it goes on.
 
 mod collect;
 mod frame;

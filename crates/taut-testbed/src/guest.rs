@@ -86,8 +86,8 @@ impl Guest {
         Some(self)
     }
 
-    /// With a network card more, whose frames go over the stream socket that a program has at this path. The guest then has
-    /// this machine's time.
+    /// With a network card more, whose frames go over the stream socket that a program has at this path. The
+    /// guest then has this machine's time.
     #[must_use]
     pub fn plug(mut self, socket: &Path) -> Self {
         self.plugs.push(socket.to_owned());

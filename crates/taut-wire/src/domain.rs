@@ -1,12 +1,12 @@
-//! Names of DNS as bytes (RFC 1035 §3.1), where DHCP and routers tell hosts which domains to search (RFC 3397, RFC 8106).
-//! Without compression, so that any list of names is a concatenation.
+//! Names of DNS as bytes (RFC 1035 §3.1), where DHCP and routers tell hosts which domains to search (RFC
+//! 3397, RFC 8106). Without compression, so that any list of names is a concatenation.
 
 /// The longest name, its last byte included (RFC 1035 §2.3.4).
 pub const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
 
-/// Writes a name to the start of `buf`, and returns its length. `None` if it is no name of a host or domain (RFC 952, RFC
-/// 1123 §2.1: letters, digits, hyphens; underscores, too), or if there is no room.
+/// Writes a name to the start of `buf`, and returns its length. `None` if it is no name of a host or domain
+/// (RFC 952, RFC 1123 §2.1: letters, digits, hyphens; underscores, too), or if there is no room.
 pub fn emit(buf: &mut [u8], name: &str) -> Option<usize> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut at = 0;

@@ -161,7 +161,8 @@ fn kernel_sends(line: Line, control: &str, time: Duration) -> Found {
     cable.measure(line, bulk, ping, time)
 }
 
-/// DEV-12. Two super-packets are 10.4 ms at 100 Mbit/s, by the rule with a constant; measured, it is about a millisecond.
+/// DEV-12. Two super-packets are 10.4 ms at 100 Mbit/s, by the rule with a constant; measured, it is about a
+/// millisecond.
 #[test]
 fn dev_12_a_packet_socket_measures_by_default() {
     let time = Duration::from_secs(2);

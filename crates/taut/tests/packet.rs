@@ -224,8 +224,9 @@ fn what_waits_in_the_kernels_queue_counts_as_below() {
         let options = PacketOptions { naming, offload, ..PacketOptions::default() };
         let cable = Cable::with(slow, |builder| builder.packet_options(options));
         let stop = std::sync::atomic::AtomicBool::new(false);
-        // The rule with a constant: what is measured here is whether tickets come back in time, not how the stack uses that. While
-        // other tests keep the processors busy, `measured` may find that completions are late, and keep more below.
+        // The rule with a constant: what is measured here is whether tickets come back in time, not how the
+        // stack uses that. While other tests keep the processors busy, `measured` may find that completions
+        // are late, and keep more below.
         cable.stack.set_sysctl("taut.tsq", "delivered").unwrap();
         let most = thread::scope(|scope| {
             let watch = scope.spawn(|| {

@@ -1,5 +1,6 @@
-//! Writes the JavaScript between the playground and its WebAssembly module: what the command `wasm-bindgen` does, as a
-//! program whose version the lock file of this directory chooses. The version must be that of the library in the engine.
+//! Writes the JavaScript between the playground and its WebAssembly module: what the command `wasm-bindgen`
+//! does, as a program whose version the lock file of this directory chooses. The version must be that of the
+//! library in the engine.
 
 use std::env;
 use std::process::ExitCode;

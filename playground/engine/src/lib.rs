@@ -1,9 +1,9 @@
-//! The lab's simulator as a WebAssembly module: a run is begun from a scenario's name or text, goes on by simulated time,
-//! says at each step where all bytes are, and ends with the figures that `taut lab run --json` prints for the same scenario
-//! and seed, bit for bit.
+//! The lab's simulator as a WebAssembly module: a run is begun from a scenario's name or text, goes on by
+//! simulated time, says at each step where all bytes are, and ends with the figures that `taut lab run
+//! --json` prints for the same scenario and seed, bit for bit.
 //!
-//! `run.rs` has what it does, in plain Rust with JSON at its edges; here is its face for JavaScript, which the worker of
-//! `playground/src/worker.ts` calls.
+//! `run.rs` has what it does, in plain Rust with JSON at its edges; here is its face for JavaScript, which
+//! the worker of `playground/src/worker.ts` calls.
 
 mod run;
 
@@ -11,7 +11,8 @@ use wasm_bindgen::prelude::*;
 
 pub use run::{FIELDS, Request, Run};
 
-/// The built-in scenarios, as JSON: name, title, about, source, cases, variants, and the published figures with their units.
+/// The built-in scenarios, as JSON: name, title, about, source, cases, variants, and the published figures
+/// with their units.
 ///
 /// # Errors
 /// Never for the scenarios that are built in.

@@ -81,7 +81,7 @@ fn inside_machine() {
     });
 }
 
-/// What listens in the namespace: a web server with noise, a sink, a name server.
+/// The servers in the namespace: a web server with noise, a sink, a name server.
 struct Servers {
     web: u16,
     sink: u16,

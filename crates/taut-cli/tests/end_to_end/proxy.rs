@@ -21,7 +21,8 @@ fn lab(name: &str) -> Option<Lab> {
     Some(lab)
 }
 
-/// A server that takes what is uploaded, and answers with its length and its SHA-256; the test gets each client's address.
+/// A server that takes what is uploaded, and answers with its length and its SHA-256; the test gets each
+/// client's address.
 fn server(kernel: &Kernel) -> (u16, Receiver<SocketAddr>) {
     let listener = kernel.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -193,8 +193,9 @@ impl Sender {
         limit.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
     }
 
-    /// The same for the size of super-packets: half of it is one packet. While nothing was measured, a packet is a millisecond
-    /// of the pacing rate at most or `tcp_min_tso_segs`, also on a short path, where Linux's rule would let it be longer.
+    /// The same for the size of super-packets: half of it is one packet. While nothing was measured, a packet
+    /// is a millisecond of the pacing rate at most or `tcp_min_tso_segs`, also on a short path, where Linux's
+    /// rule would let it be longer.
     fn measured_limit_of_size(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let limit = self.measured_limit(cx, device);
         if !device.is_unknown() {

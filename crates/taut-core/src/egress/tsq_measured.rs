@@ -42,19 +42,20 @@
 //! and more where ACKs overtake tickets. Against tickets that never come back, a connection that waits with nothing in
 //! flight has a timer; if it ends, and none came for 200 ms, those that are out are counted no more.
 //!
-//! **When it measures.** Only while the limit is what holds the stack back: at each completion, a connection waits at
-//! this gate. The first limit is 32 KiB, which is more than an initial window; it doubles while that brings a quarter more
-//! rate, and while it is needed: after 64 completions at which nobody waits, it is that of the sample before.
-//! Windows may allow less than the first limit, and yet more than the device needs: ten segments are 12 ms at 10 Mbit/s. So
-//! if 64 packets were below for more than a millisecond, although not all completions found somebody waiting, and the device
-//! was never without one, there is a first look, at two segments. It ends, and says nothing, once nothing is below: a burst
-//! is too short for it. On a fast device, windows or pacing may hold a flow back for ever, and packets of half of 32 KiB would be
-//! many. So the first limit doubles, up to two of the longest packets, after 64 packets of a quarter of it or more that were below
-//! for less than 1/4 ms: then a packet of half the new limit takes less than a millisecond. After one that was below for 1/2 ms,
-//! or a first judgement, that is over. The same
-//! search begins when the rate falls by more than a quarter: the device has become slower, or its completions later. A
-//! look costs at most the device's time for as long as it lasts, so it is followed by 512 times that without one, and by a
-//! second at least.
+//! **When it measures.** Only while the limit is what holds the stack back: at each completion, a connection
+//! waits at this gate. The first limit is 32 KiB, which is more than an initial window; it doubles while that
+//! brings a quarter more rate, and while it is needed: after 64 completions at which nobody waits, it is that
+//! of the sample before. Windows may allow less than the first limit, and yet more than the device needs: ten
+//! segments are 12 ms at 10 Mbit/s. So if 64 packets were below for more than a millisecond, although not all
+//! completions found somebody waiting, and the device was never without one, there is a first look, at two
+//! segments. It ends, and says nothing, once nothing is below: a burst is too short for it. On a fast device,
+//! windows or pacing may hold a flow back for ever, and packets of half of 32 KiB would be many. So the first
+//! limit doubles, up to two of the longest packets, after 64 packets of a quarter of it or more that were
+//! below for less than 1/4 ms: then a packet of half the new limit takes less than a millisecond. After one
+//! that was below for 1/2 ms, or a first judgement, that is over. The same search begins when the rate falls
+//! by more than a quarter: the device has become slower, or its completions later. A look costs at most the
+//! device's time for as long as it lasts, so it is followed by 512 times that without one, and by a second at
+//! least.
 //!
 //! **A flow that paces itself** by the rate at which its data is delivered, as BBR does, hides a limit that is too low: its own
 //! rate follows what the limit lets through, and then time holds it back and not the limit. So if somebody waited at an eighth of

@@ -40,8 +40,8 @@ pub(super) fn message_of(
         return None;
     }
     let datagram = datagram.get(..header.len.into())?;
-    // The other end may be on the same machine, or in a virtual one, and leave the checksum to a card that is not there:
-    // its field then has that of the pseudo-header.
+    // The other end may be on the same machine, or in a virtual one, and leave the checksum to a card that is
+    // not there: its field then has that of the pseudo-header.
     let partial = udp::partial_checksum(ip.src, ip.dst, header.len.into());
     let is_partial = datagram[udp::CHECKSUM_OFFSET..udp::HEADER_LEN] == partial.to_be_bytes();
     let is_whole = is_partial || udp::verify(ip.src, ip.dst, datagram, &[]);

@@ -1,5 +1,5 @@
-//! The server of DHCP: which address a client gets, and for how long. RFC 2131 §4.3. Pure: it returns the answer, and `serving.rs` sends
-//! it.
+//! The server of DHCP: which address a client gets, and for how long. RFC 2131 §4.3. Pure: it returns the
+//! answer, and `serving.rs` sends it.
 //!
 //! ```text
 //!            Discover            Request: Ack              its time is over, Release
@@ -16,12 +16,13 @@
 //! | a declined address | 10 min | ours |
 //! | addresses | 64 at most | ours |
 //!
-//! **A client is its station.** An identifier (RFC 2132 §9.14) is returned (RFC 6842) and not used: the firmware of a virtual machine,
-//! the installer and the system that it installs have different ones, and would get three addresses. RFC 2131 §4.2 has it the
-//! other way round.
+//! **A client is its station.** An identifier (RFC 2132 §9.14) is returned (RFC 6842) and not used: the
+//! firmware of a virtual machine, the installer and the system that it installs have different ones, and
+//! would get three addresses. RFC 2131 §4.2 has it the other way round.
 //!
-//! **What a hostile client can do**: take all addresses with as many stations, and its link has none left until their times are over.
-//! Each message is answered once at most, and changes one place in a table of a fixed size.
+//! **What a hostile client can do**: take all addresses with as many stations, and its link has none left
+//! until their times are over. Each message is answered once at most, and changes one place in a table of a
+//! fixed size.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -70,7 +71,8 @@ pub(super) struct LeaseServer {
 }
 
 impl LeaseServer {
-    /// A server at this address and network, which leases so many addresses, or as many as the network has, from `first` on.
+    /// A server at this address and network, which leases so many addresses, or as many as the network has,
+    /// from `first` on.
     pub(super) fn new(own: Network, first: Ipv4Addr, count: u8, lease: Duration) -> Self {
         let is_usable = |at: u8| {
             let address = add(first, at).into();
@@ -129,7 +131,8 @@ impl LeaseServer {
         Some(self.granted(DhcpAnswer::Offer, at, asked))
     }
 
-    /// §4.3.2. Which of its four reasons a client has, is not asked: it gets the address that it names if it may have it.
+    /// §4.3.2. Which of its four reasons a client has, is not asked: it gets the address that it names if it
+    /// may have it.
     fn on_request(&mut self, now: Instant, asked: &DhcpAsked<'_>) -> Option<Verdict> {
         let wanted = asked.requested.or((!asked.address.is_unspecified()).then_some(asked.address))?;
         let free = |at: &usize| self.is_held(*at, asked.station, now) || self.is_free(*at, now);

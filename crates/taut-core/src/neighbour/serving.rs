@@ -25,8 +25,8 @@ use crate::words::{Duration, Instant, Network};
 const HOP_LIMIT: u8 = 64;
 /// Answers that wait to be sent; a device takes them with each batch.
 const ANSWERS_MAX: usize = 16;
-/// A router is one for three times as long as it is silent at most (RFC 4861 §6.2.1, AdvDefaultLifetime); so are its name
-/// servers (RFC 8106 §5.1).
+/// A router is one for three times as long as it is silent at most (RFC 4861 §6.2.1, AdvDefaultLifetime); so
+/// are its name servers (RFC 8106 §5.1).
 const ROUTER_S: u16 = 3 * (EVERY_MAX.as_millis() / 1_000) as u16;
 /// A prefix is valid for a day and preferred for four hours from its last advertisement, as radvd has it.
 const VALID_S: u32 = 86_400;

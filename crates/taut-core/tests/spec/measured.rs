@@ -36,8 +36,8 @@ fn tsq_m15_who_measures() {
     }
 }
 
-/// Nothing was measured: the rates do not matter to the limit. A super-packet is at most a millisecond (1/1024 s) of the pacing
-/// rate, and half of the limit.
+/// Nothing was measured: the rates do not matter to the limit. A super-packet is at most a millisecond
+/// (1/1024 s) of the pacing rate, and half of the limit.
 #[test]
 fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_pacing_rate() {
     for shift in [10, 8, 6, 255] {
@@ -59,7 +59,8 @@ fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_pacing_rat
             assert_eq!(rig.info().tsq_limit, Some(FIRST), "{rate} {shift}");
         }
     }
-    // On a path of 50 µs, Linux's rule for short paths adds the longest packet to the rate's millisecond; nothing is added here.
+    // On a path of 50 µs, Linux's rule for short paths adds the longest packet to the rate's millisecond;
+    // nothing is added here.
     let short = Setup { rtt: Duration::from_micros(50), ..measured(LinkCaps::offloading(1_500)) };
     for rate in [1_000_000, 4_000_000, 12_500_000] {
         let mut rig = short.open();

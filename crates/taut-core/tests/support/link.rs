@@ -4,8 +4,8 @@
 use taut_core::neighbour::Ethernet;
 use taut_core::{Duration, Instant};
 
-/// Lets so much time pass, deadline by deadline: `parts` finds the link and its clock in `own`, and `collect` takes what the link
-/// has after each deadline.
+/// Lets so much time pass, deadline by deadline: `parts` finds the link and its clock in `own`, and `collect`
+/// takes what the link has after each deadline.
 pub fn pass<T>(
     own: &mut T,
     span: Duration,

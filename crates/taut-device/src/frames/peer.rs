@@ -1,11 +1,11 @@
-//! The peer of a datagram socket that takes whoever sends: `unix(7)`. Called by `carrier.rs` for each frame, and by the owner of
-//! the device from time to time.
+//! The peer of a datagram socket that takes whoever sends: `unix(7)`. Called by `carrier.rs` for each frame,
+//! and by the owner of the device from time to time.
 //!
-//! **Problem.** A socket that is connected takes datagrams of its peer alone, and nothing tells that the peer is gone, until
-//! something is sent to it. So the next program that uses the socket would be refused, perhaps for minutes. **Rule.** The
-//! socket is connected once more, to the same address. If the peer is there, that changes nothing; if another
-//! program has this address now, it is the peer; and if nobody has, the socket is connected to nobody, and the next program that sends
-//! a frame is the peer.
+//! **Problem.** A socket that is connected takes datagrams of its peer alone, and nothing tells that the peer
+//! is gone, until something is sent to it. So the next program that uses the socket would be refused, perhaps
+//! for minutes. **Rule.** The socket is connected once more, to the same address. If the peer is there, that
+//! changes nothing; if another program has this address now, it is the peer; and if nobody has, the socket is
+//! connected to nobody, and the next program that sends a frame is the peer.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! Where all bytes of a run are at one moment, for a picture that moves. Called between two steps of a run, which it does
-//! not change.
+//! Where all bytes of a run are at one moment, for a picture that moves. Called between two steps of a run,
+//! which it does not change.
 
 use taut_core::Gate;
 use taut_sim::BEGIN;

@@ -1,9 +1,9 @@
 //! The server's half of DHCP: what a client says, read; what a server answers, written. Called by the core's
 //! `neighbour`.
 //!
-//! **Problem.** The options of an answer have no fixed length: a client's identifier has up to 255 bytes, a list of domains
-//! more, and a message that every client takes has room for 308 (RFC 2131 §2). **Rule.** They are written in the order of what
-//! a client can least do without, and one that has no room is left out.
+//! **Problem.** The options of an answer have no fixed length: a client's identifier has up to 255 bytes, a
+//! list of domains more, and a message that every client takes has room for 308 (RFC 2131 §2). **Rule.** They
+//! are written in the order of what a client can least do without, and one that has no room is left out.
 
 use core::net::Ipv4Addr;
 

@@ -20,9 +20,9 @@ pub(crate) struct Ask {
     pub(crate) is_retransmission: bool,
 }
 
-/// The gate. It is open if the packet fits, and no connection waits before this one. A connection that has nothing below
-/// TCP and does not wait, as one that sends a request now and then, may pass those that wait with a packet of one segment,
-/// as long as these passed fewer bytes than the limit since the last turn.
+/// The gate. It is open if the packet fits, and no connection waits before this one. A connection that has
+/// nothing below TCP and does not wait, as one that sends a request now and then, may pass those that wait
+/// with a packet of one segment, as long as these passed fewer bytes than the limit since the last turn.
 pub(crate) fn gate(device: Device, ask: Ask) -> Result<Pass, Blocked> {
     let Ask { own, payload, mss, limit, is_retransmission } = ask;
     let is_sparse = own.bytes() == 0 && payload <= mss && u64::from(device.passed) < limit;
@@ -71,8 +71,8 @@ impl Device {
         self.packet == 0
     }
 
-    /// Payload bytes that all connections may have below TCP: what the completion time takes, and at most `cap` in addition
-    /// to it; two segments in any case.
+    /// Payload bytes that all connections may have below TCP: what the completion time takes, and at most
+    /// `cap` in addition to it; two segments in any case.
     pub(crate) fn limit(self, mss: u32, cap: u32) -> u32 {
         self.limit.min(self.needed.saturating_add(cap)).max(mss.saturating_mul(2))
     }

@@ -1,5 +1,6 @@
-//! Statements TSQ-M1 to M14 and M19 to M24 of docs/send-path.md, on a device in virtual time: a line that sends one
-//! packet after the other, and completions that come at once, in batches, or late in any order. Connections always have data.
+//! Statements TSQ-M1 to M14 and M19 to M24 of docs/send-path.md, on a device in virtual time: a line that
+//! sends one packet after the other, and completions that come at once, in batches, or late in any order.
+//! Connections always have data.
 
 use super::*;
 use crate::egress::blocked::Blocked;
@@ -597,7 +598,8 @@ fn tsq_m24_a_fast_device_that_holds_nothing_back_gets_longer_packets() {
         }
         meter.device().limit(MSS, CAP)
     };
-    // A quarter of the limit within 249 µs; 8 KiB in a quarter of a millisecond are 33 MB/s, and half of 64 KiB are a millisecond.
+    // A quarter of the limit within 249 µs; 8 KiB in a quarter of a millisecond are 33 MB/s, and half of 64
+    // KiB are a millisecond.
     assert_eq!(pass(&mut meter, 63, 8 << 10, 249), 32 << 10);
     assert_eq!(pass(&mut meter, 1, 8 << 10, 249), 64 << 10);
     // Shorter ones say nothing, and slower ones neither.
