@@ -273,10 +273,6 @@ impl GatewayArgs {
         keep
     }
 
-    fn resolver(&self) -> anyhow::Result<Resolver> {
-        name_servers(&self.dns)
-    }
-
     fn enter(&self) -> Option<Enter> {
         if self.run {
             return Some(Enter::New);
@@ -327,7 +323,7 @@ fn has_ipv6() -> bool {
 pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let Addresses(pairs) = args.addresses()?;
     let own = pairs.iter().map(|(_, own)| own.address()).collect();
-    let (settings, forwards, resolver) = (args.settings(own)?, args.forwards()?, args.resolver()?);
+    let (settings, forwards, resolver) = (args.settings(own)?, args.forwards()?, name_servers(&args.dns)?);
     if args.show_rules {
         let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();
         let text = if args.json { serde_json::to_string(&rules)? } else { rules.join("\n") };
