@@ -219,13 +219,13 @@ impl RecvWindow {
 
     /// Whether the application has read so much that the peer should be notified by an ACK of its own.
     ///
-    /// This is so when half of the buffer was freed; or two segments, if that doubles the window (as it does
-    /// when the window was closed). Linux has the doubling rule, too: the edge need not follow every read of
-    /// a connection whose window is far from closed.
+    /// This is so when the edge can move by two segments, or half of a small buffer, and that doubles the window
+    /// (as it does when the window was closed). Linux has the doubling rule, too: the edge need not follow every
+    /// read of a connection whose window is far from closed.
     pub(crate) fn window_update_due(&self, unread: u64, mss: u16, pressed: bool) -> bool {
         let gain = self.edge_possible(unread, mss, pressed).saturating_sub(self.edge);
-        let half = u64::from(self.rcvbuf / 2).max(1);
-        gain >= half || (gain >= self.window() && gain >= half.min(2 * u64::from(mss)))
+        let least = u64::from(self.rcvbuf / 2).min(2 * u64::from(mss)).max(1);
+        gain >= least.max(self.window())
     }
 
     /// Whether the second segment should be acknowledged at once. Not when the application is far behind and
@@ -359,6 +359,26 @@ mod tests {
         assert_eq!(window.window(), 65_535);
         assert_eq!(window.select(0, MSS, false), 1024);
         assert_eq!(window.window(), 131_072);
+    }
+
+    #[test]
+    fn the_peer_is_told_of_two_segments_that_double_the_window() {
+        // (buffer, window that is left, gain): due. Of a small buffer half is enough: RFC 1122 §4.2.3.3.
+        for (rcvbuf, left, gain, due) in [
+            (20_000, 0, 2_920, true),
+            (20_000, 0, 2_919, false),
+            (20_000, 4_000, 4_000, true),
+            (20_000, 4_000, 3_999, false),
+            (20_000, 10_000, 10_000, true),
+            (4_000, 0, 2_000, true),
+            (4_000, 0, 1_999, false),
+        ] {
+            let mut w = window(rcvbuf, 0);
+            let _ = w.select(0, MSS, false);
+            w.advance_to(w.edge() - left);
+            let unread = u64::from(rcvbuf) - left - gain;
+            assert_eq!(w.window_update_due(unread, MSS, false), due, "{rcvbuf} {left} {gain}");
+        }
     }
 
     /// A sender cannot send more than a window before it hears of it: a window's worth of data takes a round trip at least.
