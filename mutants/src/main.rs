@@ -53,7 +53,7 @@ struct Options {
     #[arg(long)]
     verbose: bool,
     /// How many edits are tried at the same time
-    #[arg(short, default_value_t = 2)]
+    #[arg(short, long, default_value_t = 2)]
     jobs: usize,
 }
 

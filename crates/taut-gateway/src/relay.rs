@@ -11,7 +11,8 @@
 //! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
 //! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose
 //! reader is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
-//! sender.
+//! sender. A connection is idle for most of its life, so what moving a piece needs of its task's memory is
+//! allocated for each piece.
 //!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
@@ -126,23 +127,23 @@ fn last_fin(then: Then, ended: Side, guest: &TcpStream, upstream: &impl Upstream
 struct Broken(Side);
 
 async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut chunks = Vec::new();
     loop {
         guest.readable().await.map_err(|_| Broken(Side::Guest))?;
-        upstream_writable(guest, upstream).await?;
-        let held = flow.hold(AT_ONCE);
-        let count = match guest.read_chunks(&mut chunks, held).await {
-            Ok(count) => count,
-            Err(_) => return Err(Broken(Side::Guest)),
-        };
-        if count > 0 {
-            write_all(&mut chunks, guest, upstream).await?;
-        }
-        flow.passed(Side::Guest, count, held);
-        if count == 0 {
+        if Box::pin(carry_up(guest, upstream, flow)).await? == 0 {
             return Ok(());
         }
     }
+}
+
+/// What there is, up to [`AT_ONCE`]; nothing is the end.
+async fn carry_up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<usize, Broken> {
+    upstream_writable(guest, upstream).await?;
+    let held = flow.hold(AT_ONCE);
+    let mut chunks = Vec::new();
+    let count = guest.read_chunks(&mut chunks, held).await.map_err(|_| Broken(Side::Guest))?;
+    write_all(&mut chunks, guest, upstream).await?;
+    flow.passed(Side::Guest, count, held);
+    Ok(count)
 }
 
 /// Writes all chunks, and leaves none.
@@ -201,25 +202,33 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
 async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
     loop {
         upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-        unless_broken(upstream, guest.writable()).await?;
-        let held = flow.hold(AT_ONCE);
-        let bytes = match upstream.try_take(held) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                flow.passed(Side::Upstream, 0, held);
-                continue;
-            }
-            Err(_) => return Err(Broken(Side::Upstream)),
-            Ok(bytes) => bytes,
-        };
-        let count = bytes.len();
-        if count > 0 {
-            unless_broken(upstream, guest.write_all_bytes(bytes)).await?;
-        }
-        flow.passed(Side::Upstream, count, held);
-        if count == 0 {
+        if Box::pin(carry_down(guest, upstream, flow)).await? == Some(0) {
             return Ok(());
         }
     }
+}
+
+/// What there is, up to [`AT_ONCE`]; nothing is the end. `None` if there was none yet.
+async fn carry_down(
+    guest: &TcpStream,
+    upstream: &impl Upstream,
+    flow: &Seen<'_>,
+) -> Result<Option<usize>, Broken> {
+    unless_broken(upstream, guest.writable()).await?;
+    let held = flow.hold(AT_ONCE);
+    let bytes = match upstream.try_take(held) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            flow.passed(Side::Upstream, 0, held);
+            return Ok(None);
+        }
+        taken => taken.map_err(|_| Broken(Side::Upstream))?,
+    };
+    let count = bytes.len();
+    if count > 0 {
+        unless_broken(upstream, guest.write_all_bytes(bytes)).await?;
+    }
+    flow.passed(Side::Upstream, count, held);
+    Ok(Some(count))
 }
 
 /// What the guest does, as long as the upstream is there.

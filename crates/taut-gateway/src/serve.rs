@@ -154,7 +154,7 @@ impl Server {
             Admission::Dial(id, to) => {
                 let (flow, way) = (self.handle(id), Arc::clone(way));
                 match kind {
-                    FlowKind::Tcp => drop(tokio::spawn(async move { tcp(incoming, to, &*way, flow).await })),
+                    FlowKind::Tcp => drop(tokio::spawn(tcp(incoming, to, way, flow))),
                     FlowKind::Udp => drop(tokio::spawn(async move { udp(incoming, to, &*way, flow).await })),
                     FlowKind::Echo => {
                         drop(tokio::spawn(async move { pings(incoming, to, &*way, flow).await }));

@@ -1,20 +1,57 @@
 //! One connection: the upstream first, then the guest's answer, then bytes both ways. The guest sees a
 //! refusal as a refusal, and silence as silence.
+//!
+//! **Memory.** A connection is idle for most of its life. Its task is as large as its largest moment, so the
+//! opening has memory of its own, which is freed when the connection is open.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use taut::IncomingFlow;
+use taut::{IncomingFlow, TcpStream};
 
 use crate::flow::{End, Side, Then};
 use crate::relay::relay;
 use crate::serve::Handle;
 use crate::way_out::{Upstream, WayOut, failure};
 
-pub(crate) async fn tcp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: &W, flow: Handle) {
+/// The life of a connection, from a guest's SYN on.
+pub(crate) fn tcp<W: WayOut>(
+    incoming: IncomingFlow,
+    to: SocketAddr,
+    way: Arc<W>,
+    flow: Handle,
+) -> impl Future<Output = ()> + Send {
+    let opening = Box::pin(open(incoming, to, way, flow));
+    async move {
+        let opened = opening.await;
+        let Some(Open { guest, upstream, flow }) = opened else { return };
+        let then = relay(&guest, &upstream, &flow).await;
+        if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+            guest.abort();
+        }
+        if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+            upstream.abort();
+        }
+    }
+}
+
+/// Both ends are there.
+struct Open<U> {
+    guest: TcpStream,
+    upstream: U,
+    flow: Handle,
+}
+
+async fn open<W: WayOut>(
+    incoming: IncomingFlow,
+    to: SocketAddr,
+    way: Arc<W>,
+    flow: Handle,
+) -> Option<Open<W::Stream>> {
     let dialled = tokio::select! {
         dialled = way.connect(to) => dialled,
         // Dropped without an answer: the host is silent, and so is the gateway.
-        () = flow.stopped() => return,
+        () = flow.stopped() => return None,
     };
     let upstream = match dialled {
         Ok(upstream) => upstream,
@@ -22,11 +59,11 @@ pub(crate) async fn tcp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: 
             if let Then::Refuse(how) = flow.failed(failure(&error)) {
                 incoming.refuse(how);
             }
-            return;
+            return None;
         }
     };
     if flow.reached() != Then::Accept {
-        return;
+        return None;
     }
     let answered = tokio::select! {
         guest = incoming.accept() => guest.ok(),
@@ -34,14 +71,27 @@ pub(crate) async fn tcp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: 
     };
     let Some(guest) = answered else {
         flow.ended(Side::Guest, End::Reset);
-        return upstream.abort();
+        upstream.abort();
+        return None;
     };
     flow.answered();
-    let then = relay(&guest, &upstream, &flow).await;
-    if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
-        guest.abort();
+    Some(Open { guest, upstream, flow })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_sockets::HostSockets;
+
+    fn size<A, F>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
     }
-    if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
-        upstream.abort();
+
+    #[test]
+    fn an_idle_connection_has_a_small_task() {
+        let task = size(|(incoming, way, flow)| {
+            tcp::<HostSockets>(incoming, SocketAddr::from(([0; 4], 0)), way, flow)
+        });
+        assert!(task <= 700, "{task} bytes");
     }
 }
