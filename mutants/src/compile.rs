@@ -91,7 +91,11 @@ impl Compiler<'_> {
             .env("CARGO_TARGET_DIR", &self.target)
             .env("RUSTFLAGS", "--cap-lints allow")
             // Nobody debugs these programs, and they are built whole: a third of the time.
-            .envs([("CARGO_PROFILE_TEST_DEBUG", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_INCREMENTAL", "0")])
+            .envs([
+                ("CARGO_PROFILE_TEST_DEBUG", "0"),
+                ("CARGO_PROFILE_DEV_DEBUG", "0"),
+                ("CARGO_INCREMENTAL", "0"),
+            ])
             .stderr(Stdio::inherit())
             .output()
             .context("cannot run cargo")?;

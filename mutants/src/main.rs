@@ -55,6 +55,9 @@ struct Options {
     /// How many edits are tried at the same time
     #[arg(short, long, default_value_t = 2)]
     jobs: usize,
+    /// Leave out tests that take longer, in seconds: an edit that only they notice counts as one that survived
+    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
+    slowest: f64,
 }
 
 fn main() -> Result<()> {
@@ -171,7 +174,8 @@ fn try_edits(
     }
     let programs = compiler.build()?;
     let package = compiler.tree.copy.join("crates/taut-core");
-    let runner = Runner::record(programs, &package, &dir.join("reached"), &compiler.tree.version()?)?;
+    let (reached, version) = (dir.join("reached"), compiler.tree.version()?);
+    let runner = Runner::record(programs, &package, &reached, &version, options.slowest)?;
     let (tests, seconds) = runner.size();
     eprintln!("mutants: {tests} tests pass in {seconds:.0} s without an edit; {} edits to try", wanted.len());
 

@@ -1,7 +1,7 @@
 //! Runs tests with an edit on, until one fails.
 //!
 //! A first run without any edit times every test and records which edits it reaches; then only those tests run that reach
-//! the edit. A run may take five times the processor time of the same tests without an edit, and two seconds: processor
+//! the edit, and that take less than `--slowest`. A run may take five times the processor time of the same tests without an edit, and two seconds: processor
 //! time, so that a stopped or busy machine kills nothing.
 
 use std::collections::BTreeMap;
@@ -40,12 +40,20 @@ pub struct Suite {
 pub struct Runner {
     suites: Vec<Suite>,
     folder: PathBuf,
+    /// Tests that take longer, in seconds, are left out.
+    slowest: f64,
 }
 
 impl Runner {
     /// Runs everything once, without an edit. All tests must pass. A program that was run with the same sources
     /// (`version`) before is not run again.
-    pub fn record(programs: Vec<Program>, package: &Path, scratch: &Path, version: &str) -> Result<Runner> {
+    pub fn record(
+        programs: Vec<Program>,
+        package: &Path,
+        scratch: &Path,
+        version: &str,
+        slowest: f64,
+    ) -> Result<Runner> {
         let mut suites = Vec::new();
         for program in programs {
             let folder = scratch.join(&program.name);
@@ -70,12 +78,15 @@ impl Runner {
             }
             suites.push(Suite { program, times, reached });
         }
-        Ok(Runner { suites, folder: package.into() })
+        Ok(Runner { suites, folder: package.into(), slowest })
     }
 
-    /// Tests and the seconds that they take.
+    /// Tests that are run, and the seconds that they take.
     pub fn size(&self) -> (usize, f64) {
-        let times = || self.suites.iter().flat_map(|suite| suite.times.values());
+        let times = || {
+            let all = self.suites.iter().flat_map(|suite| suite.times.values());
+            all.filter(|time| **time <= self.slowest)
+        };
         (times().count(), times().sum())
     }
 
@@ -85,11 +96,13 @@ impl Runner {
             .suites
             .iter()
             .filter_map(|suite| {
+                let reaches =
+                    |test: &str| suite.reached.get(test).is_some_and(|numbers| numbers.contains(&number));
                 let tests: Vec<&str> = suite
                     .times
-                    .keys()
-                    .filter(|test| suite.reached.get(*test).is_some_and(|numbers| numbers.contains(&number)))
-                    .map(String::as_str)
+                    .iter()
+                    .filter(|(test, time)| **time <= self.slowest && reaches(test))
+                    .map(|(test, _)| test.as_str())
                     .collect();
                 let seconds: f64 = tests.iter().map(|test| suite.times[*test]).sum();
                 (!tests.is_empty()).then_some((suite, tests, seconds))

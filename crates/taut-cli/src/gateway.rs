@@ -105,10 +105,10 @@ pub struct GatewayArgs {
     /// Keep all rights of this user, instead of giving up files and system calls that a gateway does not need
     #[arg(long)]
     no_sandbox: bool,
-    /// Do not log what is denied
+    /// Log nothing, as --log none
     #[arg(long, short)]
     quiet: bool,
-    /// How what is denied is logged
+    /// How events are logged: what is denied, guests that come and go, another file of rules
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: LogFormat,
     #[command(flatten)]
@@ -237,15 +237,18 @@ impl GatewayArgs {
     /// Reads the file again, each time that this process gets HUP. A mistake in it changes nothing.
     async fn reload(&self, server: &Server) -> anyhow::Result<Infallible> {
         let mut hangup = signal(SignalKind::hangup())?;
+        let log = self.log_format();
         loop {
             hangup.recv().await;
             let own = server.look(|gateway| gateway.settings().own.clone());
             match self.settings(own) {
                 Ok(settings) => {
                     server.set(settings);
-                    eprintln!("taut: the rules are as in the file now");
+                    log.say("rules-read", "the rules are as in the file now");
                 }
-                Err(error) => eprintln!("taut: the rules stay as they were: {error:#}"),
+                Err(error) => {
+                    log.say("rules-refused", &format!("the rules stay as they were: {error:#}"));
+                }
             }
         }
     }
@@ -281,8 +284,12 @@ impl GatewayArgs {
         Some(place.parse().map_or_else(|_| Enter::Path(place.clone()), Enter::Process))
     }
 
+    const fn log_format(&self) -> LogFormat {
+        if self.quiet { LogFormat::None } else { self.log }
+    }
+
     fn server(&self, settings: Settings, resolver: Resolver) -> Server {
-        let log = if self.quiet { LogFormat::None } else { self.log };
+        let log = self.log_format();
         Server::new(settings, resolver, Box::new(move |event| log.write(event)))
     }
 }
@@ -434,14 +441,19 @@ async fn serve_machines(
     forwards: &[Forward],
 ) -> anyhow::Result<()> {
     let server = args.server(settings, resolver);
+    let log = args.log_format();
     let builder = || args.control.apply(Stack::builder());
     let serving = async {
         match &args.out {
-            None => machine.serve(&server, Arc::new(HostSockets), forwards, builder).await,
-            Some(Out::Socks5(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
-            Some(Out::Http(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
+            None => machine.serve(&server, Arc::new(HostSockets), forwards, log, builder).await,
+            Some(Out::Socks5(way)) => {
+                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
+            }
+            Some(Out::Http(way)) => {
+                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
+            }
             Some(Out::Tun(name)) => {
-                machine.serve(&server, Arc::new(link(args, name)?), forwards, builder).await
+                machine.serve(&server, Arc::new(link(args, name)?), forwards, log, builder).await
             }
         }
     };

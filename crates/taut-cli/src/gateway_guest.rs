@@ -11,6 +11,8 @@ use taut::device::{Cidr, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Plug, Server, WayOut};
 
+use crate::gateway_log::LogFormat;
+
 /// Virtual machines as guests.
 #[derive(Args, Debug)]
 pub struct MachineArgs {
@@ -90,23 +92,30 @@ impl Plugged {
         server: &Server,
         way: Arc<W>,
         forwards: &[Forward],
+        log: LogFormat,
         builder: impl Fn() -> StackBuilder,
     ) -> anyhow::Result<()> {
-        let log: MachineLog = Box::new(log);
+        let log: MachineLog = Box::new(move |event| say(log, event));
         Ok(self.machines.serve(server, way, &self.network, forwards, builder, &log).await?)
     }
 }
 
-fn log(event: &MachineEvent<'_>) {
+fn say(log: LogFormat, event: &MachineEvent<'_>) {
     match event {
-        MachineEvent::Came => eprintln!("taut: a virtual machine is there"),
-        MachineEvent::Gone(None) => eprintln!("taut: the virtual machine is gone; waiting for the next one"),
+        MachineEvent::Came => log.say("machine-came", "a virtual machine is there"),
+        MachineEvent::Gone(None) => {
+            log.say("machine-gone", "the virtual machine is gone; waiting for the next one");
+        }
         MachineEvent::Gone(Some(why)) => {
-            eprintln!("taut: the virtual machine is gone ({why}); waiting for the next one");
+            let sentence = format!("the virtual machine is gone ({why}); waiting for the next one");
+            log.say("machine-gone", &sentence);
         }
-        MachineEvent::TurnedAway => {
-            eprintln!("taut: another virtual machine was turned away: a gateway has one guest at a time");
+        MachineEvent::TurnedAway => log.say(
+            "machine-refused",
+            "another virtual machine was turned away: a gateway has one guest at a time",
+        ),
+        MachineEvent::Failed(why) => {
+            log.say("machine-failed", &format!("the virtual machine cannot be served: {why}"));
         }
-        MachineEvent::Failed(why) => eprintln!("taut: the virtual machine cannot be served: {why}"),
     }
 }

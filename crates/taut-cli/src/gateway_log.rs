@@ -30,6 +30,19 @@ impl LogFormat {
             Self::None => {}
         }
     }
+
+    /// Writes what became of the guest or of the file of rules: the event's name, and a sentence.
+    pub fn say(self, event: &str, sentence: &str) {
+        match self {
+            Self::Text => eprintln!("taut: {sentence}"),
+            Self::Json => eprintln!("{}", notice(event, sentence, clock::wall())),
+            Self::None => {}
+        }
+    }
+}
+
+fn notice(event: &str, sentence: &str, time: f64) -> Value {
+    json!({ "event": event, "text": sentence, "time": time })
 }
 
 const fn name(kind: FlowKind) -> &'static str {
@@ -92,6 +105,10 @@ mod tests {
         assert_eq!(text(&denied), "denied: tcp from 10.0.2.15:4000 to 192.0.2.1:25: deny any port 25");
         let expected = r#"{"event":"denied","guest":"10.0.2.15:4000","kind":"tcp","rule":"deny any port 25","time":1.5,"to":"192.0.2.1:25"}"#;
         assert_eq!(object(&denied, 1.5).to_string(), expected);
+        assert_eq!(
+            notice("machine-came", "a virtual machine is there", 2.5).to_string(),
+            r#"{"event":"machine-came","text":"a virtual machine is there","time":2.5}"#
+        );
         // No event is without a name and a time, and a name with a quotation mark stays one string.
         let name = Event::NameDenied { guest: guest.ip(), name: "a\"b".into(), rule: "deny any".into() };
         let limit = Event::OverLimit { guest: guest.ip(), what: Counted::Connections };
