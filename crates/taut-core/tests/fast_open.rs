@@ -199,6 +199,8 @@ fn tfo_05_a_syn_has_room_for_a_segment_less_40_bytes() {
         let mut t = client_with(Trace::new(), mss);
         assert_eq!(connect_and_write(&mut t, 3_000).payload.len(), room, "{mss}");
     }
+    // One byte has room, too.
+    assert_eq!(connect_and_write(&mut client_with(Trace::new(), 1_000), 1).payload.len(), 1);
     // Of a server of which nothing is known: 536 and 1220 (RFC 9293 §3.7.1).
     for (mut t, room) in [(Trace::new(), 496), (Trace::v6(), 1_180)] {
         t.connect_with(&without_cookie());

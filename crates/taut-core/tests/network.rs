@@ -299,9 +299,14 @@ fn addr_08_segments_and_datagrams_follow_the_mtu() {
     assert_eq!((a.caps().mtu, longest(&mut a, &mut b)), (1_300, 1_300));
     assert_eq!(send(&mut a, 1_272), [1_300]);
     assert_eq!(send(&mut a, 1_273), [1_300, 21], "fragments");
+    let cwnd = |a: &mut Stack| a.conn_mut(conn).unwrap().as_ref().info(NOW).snd_cwnd;
+    let (before, mss) = (cwnd(&mut a), |mtu: u32| mtu - 40);
     change(&mut a, NetworkChange::SetMtu(1_500));
+    assert_eq!(cwnd(&mut a), before * mss(1_300) / mss(1_500), "as many bytes, of larger segments");
     assert_eq!(longest(&mut a, &mut b), 1_500, "as agreed");
+    let before = cwnd(&mut a);
     change(&mut a, NetworkChange::SetMtu(9_000));
+    assert_eq!(cwnd(&mut a), before);
     assert_eq!(longest(&mut a, &mut b), 1_500, "never more than was agreed");
     let error = a.change_network(NOW, NetworkChange::SetMtu(1_279));
     assert_eq!((error, a.caps().mtu), (Err(NetworkError::InvalidMtu), 9_000));

@@ -122,7 +122,10 @@ fn orph_05_fin_wait_2_ends_after_tcp_fin_timeout() {
         let mut t = released(config, 0, 65_535);
         inject!(t, ".", ack(2));
         assert_eq!(state(&t), Some(State::FinWait2));
-        assert_eq!(lifetime(&mut t, |_| {}), seconds * 1_000);
+        // What the peer says meanwhile does not put it off.
+        t.wait_ms(3_000);
+        inject!(t, ".", ack(2), win(1_000));
+        assert_eq!(lifetime(&mut t, |_| {}), seconds * 1_000 - 3_000);
     }
     // Held, it waits: the application reads.
     let mut t = Trace::accepted(Offer::EASY);

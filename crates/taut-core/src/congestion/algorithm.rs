@@ -192,3 +192,15 @@ impl fmt::Display for Algorithm {
         f.pad(&text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// BBR's draft §5.6.2 and Prague's §3.5 need pacing; the others go without, as in Linux.
+    #[test]
+    fn who_paces() {
+        let paces = Algorithm::built_in().map(|algorithm| algorithm.paces());
+        assert_eq!(paces, [false, false, true, false, true], "reno, cubic, bbr, dctcp, prague");
+    }
+}

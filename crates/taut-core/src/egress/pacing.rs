@@ -291,6 +291,17 @@ mod tests {
         assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
     }
 
+    /// The link held the connection while it was 3 ms late; a packet has left since, so it is owed the 5 ms that it is late now.
+    #[test]
+    fn what_is_owed_grows_again_once_a_packet_has_left() {
+        let ms = Duration::from_millis;
+        let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+        owed.on_timer(&pacing, START + ms(3));
+        owed.hold(&pacing, START + ms(3));
+        assert_eq!(owed.take(ms(5)), ms(3));
+        assert_eq!(owed.take(ms(5)), ms(5));
+    }
+
     #[test]
     fn lateness_is_void_when_something_else_held_the_packet() {
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());

@@ -320,16 +320,16 @@ impl DelayedAck {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const T0: Instant = Instant::from_nanos(1_000_000_000);
+    pub(in crate::ingress) const T0: Instant = Instant::from_nanos(1_000_000_000);
 
     fn ms(ms: u64) -> Instant {
         T0 + Duration::from_millis(ms)
     }
 
-    fn arrival(len: usize) -> Arrival {
+    pub(in crate::ingress) fn arrival(len: usize) -> Arrival {
         Arrival {
             len,
             gso_size: 0,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     /// A connection whose quick ACKs are used up.
-    fn settled() -> DelayedAck {
+    pub(in crate::ingress) fn settled() -> DelayedAck {
         let mut ack = DelayedAck::new();
         for _ in 0..16 {
             ack.on_data(T0, &arrival(100));
@@ -388,6 +388,28 @@ mod tests {
             ack.on_data(T0, &small);
             assert_eq!(ack.must_ack_now(), quick);
             ack.on_ack_sent();
+        }
+    }
+
+    /// Linux: `tcp_enter_quickack_mode` ends interactive mode.
+    #[test]
+    fn a_connection_that_was_interactive_may_be_quick() {
+        let mut ack = settled();
+        ack.on_data(T0, &arrival(100));
+        ack.on_data_sent(T0);
+        ack.on_ack_sent();
+        ack.quicken();
+        ack.on_data(ms(1), &arrival(100));
+        assert!(ack.must_ack_now());
+    }
+
+    /// Linux: `tcp_event_data_recv`. RFC 5681 §4.1: after more than an RTO the sender begins again with a small window.
+    #[test]
+    fn a_pause_longer_than_the_rto_makes_quick() {
+        for (gap, quick) in [(1_000, false), (1_001, true)] {
+            let mut ack = settled();
+            ack.on_data(ms(gap), &arrival(100));
+            assert_eq!(ack.must_ack_now(), quick, "{gap} ms");
         }
     }
 

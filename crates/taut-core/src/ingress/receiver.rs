@@ -517,6 +517,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingress::delayed_ack::tests::{T0, arrival, settled};
     use crate::words::Frame;
     use crate::words::seq::FIRST;
 
@@ -550,6 +551,32 @@ mod tests {
         let mut pool = BufferPool::new();
         let taken = take(&mut receiver(10_000), FIRST + 100, 0, true, &mut pool);
         assert!(taken.ack_now && !taken.fin);
+    }
+
+    /// RFC 5681 §4.2: a delayed ACK waits for its own time, whatever else is due.
+    #[test]
+    fn a_delayed_ack_is_not_early() {
+        let mut rx = receiver(10_000);
+        rx.delayed_ack = settled();
+        let at = |ms| T0 + Duration::from_millis(ms);
+        rx.delayed_ack.on_data(T0, &arrival(100));
+        assert_eq!(rx.deadline(), Some(at(40)));
+        assert!(!rx.on_timeout(at(39)) && rx.deadline().is_some());
+        assert!(rx.on_timeout(at(40)));
+    }
+
+    /// Linux's quick-ack mode: a peer that waits for an ACK gets the next ones at once, too.
+    #[test]
+    fn an_ack_that_hastens_may_hasten_the_next() {
+        for quick in [false, true] {
+            let mut rx = receiver(10_000);
+            rx.delayed_ack = settled();
+            rx.hasten_ack(quick);
+            assert!(rx.ack_wanted());
+            rx.delayed_ack.on_ack_sent();
+            rx.delayed_ack.on_data(T0, &arrival(100));
+            assert_eq!(rx.delayed_ack.must_ack_now(), quick);
+        }
     }
 
     #[test]

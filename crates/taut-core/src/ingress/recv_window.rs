@@ -361,6 +361,19 @@ mod tests {
         assert_eq!(window.window(), 131_072);
     }
 
+    /// The second segment's ACK waits for a read only if it would bring no window.
+    #[test]
+    fn the_window_can_grow_while_half_is_free_or_the_edge_can_move() {
+        for (unread, moved, grows) in
+            [(10_000, 0, true), (10_001, 0, false), (10_001, 11_460, false), (10_001, 11_461, true)]
+        {
+            let mut w = window(20_000, 0);
+            let _ = w.select(0, MSS, false);
+            w.advance_to(FIRST + moved);
+            assert_eq!(w.can_grow(unread, MSS, false), grows, "{unread} {moved}");
+        }
+    }
+
     #[test]
     fn the_peer_is_told_of_two_segments_that_double_the_window() {
         // (buffer, window that is left, gain): due. Of a small buffer half is enough: RFC 1122 §4.2.3.3.

@@ -281,6 +281,29 @@ mod tests {
     use super::super::delivery_rate::TxSnapshot;
     use super::*;
 
+    /// A segment of 1,000 bytes that left at `sent_us`.
+    fn record(start: u64, sent_us: u64, flags: u8) -> Record {
+        let at = |us: u64| Instant::from_nanos(us * 1_000);
+        let snapshot = TxSnapshot {
+            delivered: 0,
+            delivered_at: at(0),
+            first_sent_at: at(0),
+            in_flight: 1,
+            lost: 0,
+            app_limited: false,
+        };
+        Record {
+            start,
+            end: start + 1_000,
+            sent_at: at(sent_us),
+            snapshot,
+            mss: 1_000,
+            flags,
+            in_device: 0,
+            short_segs: 0,
+        }
+    }
+
     /// Linux: the distance is rounded up to segments, and at most `tcp_max_reordering` of them, 300.
     #[test]
     fn the_distance_of_reordering_is_bounded() {
@@ -297,25 +320,8 @@ mod tests {
     #[test]
     fn rack_04_the_newest_delivered_packet_was_not_overtaken() {
         let at = |us: u64| Instant::from_nanos(us * 1_000);
-        let snapshot = TxSnapshot {
-            delivered: 0,
-            delivered_at: at(0),
-            first_sent_at: at(0),
-            in_flight: 1,
-            lost: 0,
-            app_limited: false,
-        };
         for flags in [0, RETRANS | EVER_RETRANS] {
-            let packet = |start: u64, sent_us| Record {
-                start,
-                end: start + 1_000,
-                sent_at: at(sent_us),
-                snapshot,
-                mss: 1_000,
-                flags,
-                in_device: 0,
-                short_segs: 0,
-            };
+            let packet = |start: u64, sent_us| record(start, sent_us, flags);
             let (mut rack, mut log) = (Rack::new(0), SentLog::new(0));
             log.push(packet(0, 500));
             rack.on_retransmit(at(500), 0..1_000);
@@ -329,6 +335,26 @@ mod tests {
                 1,
                 "{flags}: one above it that left in the same instant"
             );
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5: the timer is for the packet that may be lost first, whether it was sent once or again.
+    #[test]
+    fn rack_05_the_timer_is_that_of_the_first() {
+        let at = |us: u64| Instant::from_nanos(us * 1_000);
+        let ms = Duration::from_millis;
+        for (again_us, once_us, first_us) in [(10_000, 11_000, 10_000), (11_000, 10_000, 10_000)] {
+            let (mut rack, mut log) = (Rack::new(0), SentLog::new(0));
+            log.push(record(0, again_us, RETRANS | EVER_RETRANS));
+            rack.on_retransmit(at(again_us), 0..1_000);
+            log.push(record(1_000, once_us, 0));
+            rack.on_reordering();
+            rack.on_delivered(at(112_000), &record(2_000, 12_000, 0), None, None);
+            let (least, config) = (Some(ms(40)), RecoveryConfig::default());
+            let found = rack.detect(at(112_000), &mut log, true, least, least, &config);
+            assert_eq!(found.lost_segs, 0);
+            // A round trip of 100 ms, and a quarter of the least one.
+            assert_eq!(found.timer, Some(at(first_us) + ms(110) + TIMER_SLACK));
         }
     }
 

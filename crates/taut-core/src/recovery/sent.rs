@@ -439,14 +439,11 @@ impl SentLog {
     }
 
     /// Marks only the first segment of the head lost: without SACK, nothing more is known. RFC 6582 §3.2.
-    pub(super) fn mark_head_lost(&mut self) -> u32 {
-        let Some(head) = self.records.front() else { return 0 };
-        if head.has(LOST) {
-            return 0;
-        }
+    pub(super) fn mark_head_lost(&mut self) {
+        let Some(head) = self.records.front().filter(|head| !head.has(LOST)) else { return };
         let position = head.start + u64::from(head.mss);
         self.cut(Place::FIRST, position);
-        self.mark_lost(Place::FIRST)
+        self.mark_lost(Place::FIRST);
     }
 
     /// Selectively acknowledges the record at `place`, which joins sacked neighbours.

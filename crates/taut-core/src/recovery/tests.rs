@@ -759,3 +759,53 @@ fn rto_07_a_joined_record_was_retransmitted_if_a_part_was() {
         assert!(log.first().unwrap().has(sent::EVER_RETRANS));
     }
 }
+
+/// The device refuses the second of two retransmissions: the other, right behind it, stays counted.
+#[test]
+fn a_refused_retransmission_takes_back_only_its_own() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(4, 10)]);
+    assert_eq!(w.rec.in_flight(), 0);
+    let again = |w: &mut World, n: u64| {
+        let range = seg(n)..seg(n + 1);
+        w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::Retransmit, &w.cfg);
+        range
+    };
+    again(&mut w, 1);
+    let refused = again(&mut w, 0);
+    assert_eq!((w.rec.in_flight(), w.rec.total_retrans()), (2, 2));
+    w.rec.on_refused(&refused, SendKind::Retransmit);
+    w.check();
+    assert_eq!((w.rec.in_flight(), w.rec.total_retrans()), (1, 1));
+}
+
+/// RFC 8985 §7: a probe is for a tail that nothing is heard of.
+#[test]
+fn an_ack_of_new_data_ends_the_wait_of_a_probe() {
+    let mut w = World::new(true);
+    w.send(5, 1);
+    assert_eq!(w.fire(), RecoveryTimer::TailProbe);
+    assert_eq!(w.rec.mode(), Mode::TailProbe);
+    w.ack(1, &[]);
+    assert_eq!(w.rec.mode(), Mode::Normal);
+}
+
+/// RFC 9293 §3.8.3: R2 counts from the last progress.
+#[test]
+fn what_counts_towards_giving_up_begins_anew_with_progress() {
+    let mut w = World::new(true);
+    w.send(5, 1);
+    while w.rec.first_timeout_at().is_none() {
+        w.fire();
+    }
+    w.ack(1, &[]);
+    assert_eq!((w.rec.first_timeout_at(), w.rec.timeouts()), (None, 0));
+}
+
+/// Linux: `tcp_reordering` 3, and nothing seen.
+#[test]
+fn a_connection_that_sent_nothing_has_seen_no_reordering() {
+    assert_eq!(World::new(true).rec.reordering(), (3, 0, 0));
+}

@@ -110,6 +110,7 @@ impl Recovery {
                 self.base.total_retrans = self.base.total_retrans.wrapping_sub(segs);
                 if kind == SendKind::TailProbe {
                     flight.tail_probe = None;
+                    flight.tail_probe_due = true;
                 }
             }
         }

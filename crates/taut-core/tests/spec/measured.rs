@@ -132,6 +132,7 @@ fn tsq_m18_a_connection_measures_its_device() {
         let (limit, expected) = (rig.info().tsq_limit.unwrap(), 12_500_000 / 2_000 + MSS);
         assert!(limit.abs_diff(expected) <= expected / 20, "{limit} {expected}");
         assert!(rig.info().tsq_time.is_some());
+        assert!(rig.count("TautTsqTurnsAwaited") > 0, "it waited in the line");
         let below: u64 = rig.held().iter().map(|&name| rig.sent[name].len()).sum();
         assert!(below <= limit, "{below} {limit}");
         // TSQ-M6: packets of a quarter of a millisecond, 3125 bytes.

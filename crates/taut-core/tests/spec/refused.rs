@@ -154,3 +154,18 @@ fn refused_probes_are_offered_again() {
     assert!(matches!(rig.sent.as_slice(), [probe] if probe.len() == 0));
     assert_eq!(rig.info().probes, 1);
 }
+
+/// A tail loss probe that the device refuses is due again, and counts once.
+#[test]
+fn tlp_14_a_refused_probe_is_due_again_and_counts_once() {
+    let mut rig = Setup::default().open();
+    rig.device = Device::Completes;
+    rig.write(2 * MSS);
+    rig.device = Device::Refuses;
+    // RFC 8985 §7.2: two round trips of 40 ms; Linux: and 2 ms.
+    rig.advance(Duration::from_millis(100));
+    assert_eq!(rig.counters().tcp_loss_probes, 0);
+    rig.device = Device::Completes;
+    rig.poll();
+    assert_eq!((rig.counters().tcp_loss_probes, rig.counters().retrans_segs), (1, 1));
+}

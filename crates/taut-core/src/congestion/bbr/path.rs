@@ -44,7 +44,7 @@ impl Rate {
 #[derive(Debug)]
 pub(super) struct Path {
     /// §5.5.1. A round ends with the ACK of a packet sent after this many segments were delivered.
-    next_round_delivered: u64,
+    pub(super) next_round_delivered: u64,
     pub(super) round_count: u32,
     /// The current ACK ends a round.
     pub(super) round_start: bool,

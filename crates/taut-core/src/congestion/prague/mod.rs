@@ -164,6 +164,20 @@ mod tests {
     }
 
     #[test]
+    fn a_round_trip_of_25_ms_is_long_enough_for_alpha() {
+        for (rtt_us, alpha) in [(25_000, ONE - ONE / 16), (24_999, ONE)] {
+            let mut cc = Prague::new();
+            for round in 0..2 {
+                let mut ack = AckEvent::new(Instant::ZERO + MS(24 * (round + 1)), 1_448, 1);
+                (ack.una, ack.nxt) = (round + 1, round + 2);
+                ack.srtt = Some(Duration::from_micros(rtt_us));
+                cc.observe(&ack);
+            }
+            assert_eq!(cc.alpha, alpha, "{rtt_us} µs");
+        }
+    }
+
+    #[test]
     fn growth_is_that_of_a_path_of_25_ms() {
         // With 100 segments per round trip, growth is one at 25 ms and above; (10/25)² = 4/25 of one at
         // 10 ms.

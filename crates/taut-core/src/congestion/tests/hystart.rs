@@ -108,6 +108,15 @@ fn hystart_06_the_next_slow_start_begins_anew() {
     assert_eq!((start.cc.cwnd(), start.cc.ssthresh()), (1, 23), "0.7 · 33");
     start.acks(7, 70_000);
     assert_eq!(start.cc.cwnd(), 8, "nothing is held any more");
+    // After a loss and 700 ms of silence, too.
+    let mut start = Start::new(40_000);
+    start.acks(8, 70_000);
+    lose(&mut start.cc, 0);
+    let (rto, cfg) = (Duration::from_millis(300), CongestionConfig::default());
+    start.cc.on_idle_restart(at(700), at(0), rto, u64::MAX, &cfg);
+    assert_eq!((start.cc.cwnd(), start.cc.ssthresh()), (10, 23));
+    start.acks(7, 70_000);
+    assert_eq!(start.cc.cwnd(), 17);
 }
 
 #[test]

@@ -121,11 +121,27 @@ fn cwv_06_idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
         assert_eq!(cc.cwnd(), cwnd, "{idle_ns} ns");
     }
     // Three quarters of it is where slow start ends; a window below the initial one stays.
-    for (cwnd, ssthresh, after) in [(100, 40, (25, 75)), (100, 90, (25, 90)), (6, 6, (6, 6))] {
+    let cases = [(100, 40, (25, 75)), (100, 90, (25, 90)), (6, 6, (6, 6)), (43, 4, (10, 32))];
+    for (cwnd, ssthresh, after) in cases {
         let mut cc = with_window(Algorithm::reno(), cwnd, ssthresh);
         cc.on_idle_restart(at(700), at(0), RTO, u64::MAX, &cfg);
         assert_eq!((cc.cwnd(), cc.ssthresh()), after);
     }
+}
+
+/// The window has just been lowered: the RTO after which an unused one is, begins.
+#[test]
+fn cwv_06_a_window_lowered_after_silence_is_not_lowered_again_at_once() {
+    let cfg = CongestionConfig::default();
+    let mut cc = reno(400);
+    cc.note_limited(at(0), 400, 1_000, 0, true);
+    cc.on_idle_restart(at(700), at(0), RTO, u64::MAX, &cfg);
+    assert_eq!(cc.cwnd(), 100);
+    cc.note_limited(at(700), 10, 2_000, 1_000, false);
+    cc.restrain_unused(at(999), RTO, &cfg);
+    assert_eq!(cc.cwnd(), 100);
+    cc.restrain_unused(at(1_000), RTO, &cfg);
+    assert_eq!(cc.cwnd(), 55);
 }
 
 #[test]

@@ -546,15 +546,17 @@ fn tsq_m21_bursts_have_the_first_limit() {
         burst(&mut meter, 20, 50);
         assert_eq!(meter.device().limit, 32_768);
     }
-    // A long one lowers it, until the device has nothing to do.
-    let mut sent = 0;
-    while meter.device().limit == 32_768 {
-        burst(&mut meter, 120, 50);
-        sent += 1;
-        assert!(sent < 3);
+    // A long one lowers it, until the device has nothing to do; and then the next.
+    for _ in 0..2 {
+        let mut sent = 0;
+        while meter.device().limit == 32_768 {
+            burst(&mut meter, 120, 50);
+            sent += 1;
+            assert!(sent < 3);
+        }
+        burst(&mut meter, 1, 0);
+        assert_eq!(meter.device().limit, 32_768);
     }
-    burst(&mut meter, 1, 0);
-    assert_eq!(meter.device().limit, 32_768);
 }
 
 /// Packets of one segment, so many of them below at any time, for 2 ms each: the least limit that there was.

@@ -196,3 +196,17 @@ fn bbr_10_sending_resumes_at_the_bandwidth() {
     flow.bbr.on_idle_end(&mut flow.window, now, Duration::ZERO);
     assert_eq!(flow.bbr.pacing_rate(), Some(PACE / 2), "not in Drain");
 }
+
+#[test]
+fn bbr_02_startup_fills_its_volume_and_no_more() {
+    // §5.6.4.6: cwnd grows while it is below max_inflight, the gain of 2 times 100 segments.
+    let mut flow = Flow::new();
+    flow.ack(Ack { acked: 10, ..ACK });
+    flow.ack(WITHIN);
+    let most = 200 + flow.bbr.path.extra_acked();
+    flow.set_cwnd(most - 1);
+    for _ in 0..3 {
+        flow.ack(WITHIN);
+        assert_eq!((flow.state(), flow.cwnd()), (State::Startup, most));
+    }
+}

@@ -1,6 +1,7 @@
 //! ProbeRTT, and idleness that stands in for it: draft §5.3.4 and §5.4.1, appendix A.10 and A.11.
 
 use super::*;
+use crate::congestion::bbr::cycle::AckPhase;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 /// RTTs above the least: not the path's own.
@@ -38,6 +39,16 @@ fn bbr_46_five_seconds_without_a_lower_rtt() {
     flow.ack(ACK);
     flow.ack(Ack { after: MS(5_001), app_limited: true, ..SLOW });
     assert_eq!(flow.state(), State::ProbeRtt);
+}
+
+/// §5.3.4.4, `BBRCheckProbeRTT`: the probe for bandwidth is over, its last ACKs are still to come, and a round begins.
+#[test]
+fn bbr_46_it_ends_a_probe_for_bandwidth() {
+    let mut flow = Flow::up();
+    flow.ack(Ack { after: MS(5_001), acked: 3, ..SLOW });
+    assert_eq!(flow.state(), State::ProbeRtt);
+    assert_eq!(flow.bbr.cycle.ack_phase, AckPhase::Stopping);
+    assert_eq!(flow.bbr.path.next_round_delivered, flow.delivered);
 }
 
 #[test]
