@@ -128,6 +128,18 @@ fn half_05_other_segments_make_no_connection() {
     expect!(t, "R", seq(1));
 }
 
+/// The limit counts from an answer: there was none before the first, also when the clock has only just begun.
+#[test]
+fn half_05_the_first_challenge_is_answered_whenever_it_comes() {
+    let mut t = Trace::new();
+    t.now = taut_core::Instant::from_nanos(100_000_000);
+    t.listen();
+    t.syn(Offer::EASY);
+    expect!(t, "S.");
+    inject!(t, "R", seq(500));
+    expect!(t, ".", seq(1), ack(1));
+}
+
 #[test]
 fn half_06_an_icmp_error_ends_it_if_it_quotes_the_syn_ack() {
     let mut t = Trace::new();

@@ -563,6 +563,10 @@ mod tests {
         assert_eq!(rx.deadline(), Some(at(40)));
         assert!(!rx.on_timeout(at(39)) && rx.deadline().is_some());
         assert!(rx.on_timeout(at(40)));
+        // One that leaves at once was not delayed.
+        let mut rx = receiver(10_000);
+        rx.hasten_ack(false);
+        assert!(!rx.on_timeout(T0));
     }
 
     /// Linux's quick-ack mode: a peer that waits for an ACK gets the next ones at once, too.

@@ -800,7 +800,11 @@ fn what_counts_towards_giving_up_begins_anew_with_progress() {
     while w.rec.first_timeout_at().is_none() {
         w.fire();
     }
+    // The retransmission arrives, and the rest is still missing.
+    w.resend().unwrap();
+    w.pass(100);
     w.ack(1, &[]);
+    assert_eq!(w.rec.state(), CaState::Loss);
     assert_eq!((w.rec.first_timeout_at(), w.rec.timeouts()), (None, 0));
 }
 

@@ -1,7 +1,7 @@
 //! Autocorking: AC-1 … AC-13. A small write waits while an earlier packet is still below TCP.
 
-use crate::rig::{Ack, Device, Rig, Setup, truesize};
-use taut_core::{AutocorkMode, Blocked, ConnOptions, Duration, SetOption, WriteFlags};
+use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
+use taut_core::{AutocorkMode, Blocked, ConnOptions, Duration, LinkCaps, SetOption, WriteFlags};
 
 fn nodelay() -> Setup {
     Setup { options: ConnOptions { nodelay: true, ..ConnOptions::default() }, ..Setup::default() }
@@ -82,6 +82,19 @@ fn ac_04_a_tail_that_outgrows_what_is_below_goes() {
     rig.write(1);
     assert_eq!(rig.news(), [100..201]);
     assert_eq!(rig.held().len(), 2, "no completion came");
+}
+
+/// Full buffers that wait before the tail are not the tail.
+#[test]
+fn ac_04_the_tail_is_what_is_in_the_last_buffer() {
+    let mut rig = Setup { caps: LinkCaps::plain(1_500), ..nodelay() }.open();
+    rig.stack.set_sysctl("taut.tsq", "off").unwrap();
+    // The window is full, and a record of three segments waits for it.
+    rig.write(10 * MSS);
+    rig.write_eor(3 * MSS);
+    assert_eq!(rig.counters().tcp_auto_corking, 0);
+    rig.write(10);
+    assert_eq!(rig.counters().tcp_auto_corking, 1);
 }
 
 /// Only a data packet's completion releases a write; a pure ACK's does not, so a pure ACK holds nothing.
