@@ -116,7 +116,7 @@ impl Upstream for TcpStream {
                 *pool = BytesMut::with_capacity(BLOCK);
             }
             let room = pool.capacity().min(max);
-            let count = self.try_read_buf(&mut (&mut *pool).limit(room))?;
+            let count = read_some(self, pool, room)?;
             if count >= LONG {
                 return Ok(pool.split().freeze());
             }
@@ -137,6 +137,17 @@ impl Upstream for TcpStream {
     fn abort(self) {
         _ = SockRef::from(&self).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// Reads at most `room` bytes. If there were fewer, tokio hears that nothing is left: the next read waits for news, and does not
+/// ask the kernel in vain.
+fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result<usize> {
+    let mut count = 0;
+    let more = stream.try_io(Interest::READABLE, || {
+        count = stream.try_read_buf(&mut into.limit(room))?;
+        if (1..room).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    if count > 0 { Ok(count) } else { more.map(|()| 0) }
 }
 
 /// A datagram, or an error that ICMP reported: the kernel announces one without the other.
