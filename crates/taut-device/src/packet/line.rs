@@ -6,6 +6,7 @@
 //! the receiving half has learnt where waiting packets go, because the sending half sends them; and while the interface is
 //! down, because the kernel does not report that one that is down has been deleted.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,12 +16,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
 use rustix::net::netdevice;
-use taut_core::neighbour::{Ethernet, FRAME_MAX, Resolved};
+use taut_core::neighbour::{Ethernet, FRAME_MAX, Hop, Resolved};
 use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
 use taut_driver::Sent;
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
 use taut_wire::{Mac, VnetHeader, ndp};
 
+use super::no_route;
 use crate::sys::packet_socket::{self, Along};
 
 /// How often an interface that is down is looked for.
@@ -93,6 +95,30 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Shared {
+    /// The header that leads a packet to its neighbour, if that is known. Else it waits, and a packet that gives way to it is done.
+    pub(crate) fn direct(
+        &self,
+        packet: &TxPacket<'_>,
+        ticket: TxTicket,
+        done: &mut VecDeque<TxTicket>,
+    ) -> Result<([u8; 14], TxTicket), Sent> {
+        let mut line = self.line();
+        match line.ethernet.next_hop(now(), packet.header) {
+            Hop::Ready(header) => Ok((header, ticket)),
+            Hop::Wait(neighbour) => {
+                let lost = line.ethernet.wait(neighbour, Parcel { packet: packet.keep(), ticket });
+                if let Some(Parcel { ticket, .. }) = lost {
+                    done.push_back(ticket);
+                    // So that it is collected.
+                    line.look_at = Instant::ZERO;
+                }
+                self.settle(&mut line);
+                Err(Sent::Kept)
+            }
+            Hop::NoRoute => Err(Sent::Never(ticket, no_route(packet.header))),
+        }
+    }
+
     pub(crate) fn new(
         name: &str,
         index: u32,

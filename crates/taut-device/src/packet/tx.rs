@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::neighbour::Hop;
 use taut_core::{Duration, GATHER_MAX, Instant, Offload, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 use taut_wire::{IpHeader, ethernet};
@@ -297,24 +296,9 @@ impl TxDevice for PacketTx {
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         // What has waited was made before this one.
         self.send_resolved();
-        let shared = Arc::clone(&self.shared);
-        let mut line = shared.line();
-        match line.ethernet.next_hop(now(), packet.header) {
-            Hop::Ready(header) => {
-                drop(line);
-                self.transmit(&header, packet, ticket)
-            }
-            Hop::Wait(neighbour) => {
-                let lost = line.ethernet.wait(neighbour, Parcel { packet: packet.keep(), ticket });
-                if let Some(Parcel { ticket, .. }) = lost {
-                    self.done.push_back(ticket);
-                    // So that it is collected.
-                    line.look_at = Instant::ZERO;
-                }
-                shared.settle(&mut line);
-                Sent::Kept
-            }
-            Hop::NoRoute => Sent::Never(ticket, no_route(packet.header)),
+        match self.shared.direct(packet, ticket, &mut self.done) {
+            Ok((header, ticket)) => self.transmit(&header, packet, ticket),
+            Err(sent) => sent,
         }
     }
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::neighbour::Hop;
 use taut_core::{Duration, Instant, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 use taut_wire::ethernet;
@@ -20,7 +19,6 @@ use taut_wire::ethernet;
 use super::slots::Slots;
 use super::{PIECES_MAX, Program};
 use crate::packet::line::{Parcel, Shared, now};
-use crate::packet::no_route;
 use crate::sys::xdp_socket::{self, Area, CHUNK, CONTINUES, Descriptor, Ring};
 
 /// How often chunks that are out are looked for: a card's usual delay of interrupts is less.
@@ -224,24 +222,9 @@ impl TxDevice for XdpTx {
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         // What has waited was made before this one.
         self.send_resolved();
-        let shared = Arc::clone(&self.shared);
-        let mut line = shared.line();
-        match line.ethernet.next_hop(now(), packet.header) {
-            Hop::Ready(header) => {
-                drop(line);
-                self.transmit(&header, packet, ticket)
-            }
-            Hop::Wait(neighbour) => {
-                let lost = line.ethernet.wait(neighbour, Parcel { packet: packet.keep(), ticket });
-                if let Some(Parcel { ticket, .. }) = lost {
-                    self.done.push_back(ticket);
-                    // So that it is collected.
-                    line.look_at = Instant::ZERO;
-                }
-                shared.settle(&mut line);
-                Sent::Kept
-            }
-            Hop::NoRoute => Sent::Never(ticket, no_route(packet.header)),
+        match self.shared.direct(packet, ticket, &mut self.done) {
+            Ok((header, ticket)) => self.transmit(&header, packet, ticket),
+            Err(sent) => sent,
         }
     }
 
