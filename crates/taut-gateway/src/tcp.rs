@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_has_a_small_task() {
+    fn gw_72_an_idle_connection_has_a_small_task() {
         let task = size(|(incoming, way, flow)| {
             tcp::<HostSockets>(incoming, SocketAddr::from(([0; 4], 0)), way, flow)
         });
