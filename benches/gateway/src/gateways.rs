@@ -134,6 +134,8 @@ impl Programs {
             Kind::Pasta => {
                 let mut command = Command::new(&self.pasta);
                 command.args(["--foreground", "--quiet", "--config-net", "--runas", "0"]);
+                // It takes the station of the host's interface for its own, which a TUN has not.
+                command.args(["--mac-addr", "9a:55:9a:55:9a:55"]);
                 command.args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"]);
                 guest.gateway.push(spawn(world, command.arg(process.to_string()))?);
             }
