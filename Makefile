@@ -100,7 +100,7 @@ miri: ## the core's packet traces under miri: undefined behaviour, also of the c
 packet-bulk: ## gigabytes over an Ethernet interface: checked, closed by 10,000 sockets, and beside TUN and the kernel (2 min after the build)
 	$(CARGO) test --release --locked --quiet -p taut --test packet -- --ignored --nocapture --test-threads 1
 
-xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (minutes after the build; not timed on a quiet machine)
+xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (a minute after the build)
 	$(CARGO) test --release --locked --quiet -p taut --test xdp -- --ignored --nocapture
 
 guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 flows paced by fq, a network card; fetches 105 MB, once
