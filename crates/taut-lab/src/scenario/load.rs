@@ -424,8 +424,9 @@ fn files_of(key: &str, value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Table(table) => table.iter().for_each(|(key, value)| files_of(key, value, names)),
         Value::Array(values) => values.iter().for_each(|value| files_of("", value, names)),
-        Value::String(name) if matches!(key.rsplit('.').next(), Some("trace" | "back-trace")) => {
-            if !names.contains(name) {
+        Value::String(name) => {
+            let is_file = matches!(key.rsplit('.').next(), Some("trace" | "back-trace"));
+            if is_file && !names.contains(name) {
                 names.push(name.clone());
             }
         }
