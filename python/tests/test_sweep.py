@@ -371,7 +371,7 @@ def test_py_20_progress_says_how_much_time_is_left(grid: Path, tmp_path: Path) -
 
     attempts = tmp_path / "attempts"
     with pytest.raises(KeyboardInterrupt):
-        taut_lab.sweep(slow(tmp_path, 20, 1000), out=tmp_path / "stopped", workers=2, attempts=attempts, progress=refuse)
+        taut_lab.sweep(slow(tmp_path, 20, 100_000), out=tmp_path / "stopped", workers=2, attempts=attempts, progress=refuse)
     # No worker goes on.
     wait_for(lambda: not any(is_there(line["pid"]) for line in noted(attempts)))
 
