@@ -129,6 +129,7 @@ fn lab_03_a_number_out_of_its_range_is_told_with_the_range() {
         ("topology.pairs=0", "topology.pairs: must be from 1 to 10000"),
         ("seeds=0", "seeds: must be at least 1, and less than 2^32"),
         ("hosts.sender.nic.tx=4294967296", "hosts.sender.nic.tx: must be at least 1, and less than 2^32"),
+        ("flows.0.transactions=-1", "flows.0.transactions: must be at least 0"),
         ("link.faults.loss=1.5", "link.faults.loss: must be a share from 0 to 1"),
         ("link.back-faults.reorder=150%", "link.back-faults.reorder: must be a share from 0 to 1"),
     ] {

@@ -208,10 +208,10 @@ fn in_value(path: String, kind: Kind, value: &Value) -> Option<(String, String)>
         }),
         (Kind::Whole(from, to), Value::Integer(number)) => {
             let is_in = u64::try_from(*number).is_ok_and(|number| (from..=to).contains(&number));
-            let why = if to >= u64::from(u32::MAX) {
-                format!("must be at least {from}, and less than 2^32")
-            } else {
-                format!("must be from {from} to {to}")
+            let why = match to {
+                0xffff_ffff => format!("must be at least {from}, and less than 2^32"),
+                _ if to > 0xffff_ffff => format!("must be at least {from}"),
+                _ => format!("must be from {from} to {to}"),
             };
             (!is_in).then_some((path, why))
         }
