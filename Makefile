@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test python python-test package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,10 @@ python: ## the Python package taut-lab as a wheel, in python/target/wheels; need
 python-test: ## its tests, in python/target/venv: figures are the command's, bit for bit; controllers, pictures, notebook, types (1 min after the builds)
 	$(CARGO) build --release --locked --quiet -p taut-cli
 	TAUT=$(abspath target)/release/taut scripts/python --test $(ARGS)
+
+sweep-2000: ## a sweep of 2,000 runs on a Ray cluster of two nodes, one of them removed meanwhile, and on this machine: equal rows
+	$(CARGO) build --release --locked --quiet -p taut-cli
+	TAUT=$(abspath target)/release/taut TAUT_SWEEP_RUNS=2000 scripts/python --test -s -k loses_a_node
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
 	$(CARGO) package --workspace --locked $(ARGS)

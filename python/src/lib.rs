@@ -4,13 +4,17 @@
 //! ```text
 //!   lib/taut_lab/__init__.py ─▶ lib.rs ─▶ runs.rs: threads, signals, progress ─▶ taut_lab::sim
 //!                                  │          └─▶ controller.rs: congestion controllers in Python
-//!                                  └─▶ results.rs ─▶ table.rs: Arrow
+//!                                  ├─▶ results.rs ─▶ table.rs: Arrow
+//!                                  └─▶ sweep.rs: grids, series of seeds
 //! ```
 
 mod controller;
 mod results;
 mod runs;
+mod sweep;
 mod table;
+
+use std::path::Path;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -66,7 +70,9 @@ fn table(path: &str, of: &Bound<'_, PyDict>) -> PyResult<toml::Table> {
 /// The exception for a scenario that is invalid. `file` is the name of the file, if a line means something to
 /// the caller.
 fn invalid(py: Python<'_>, error: &LoadError, file: Option<&str>) -> PyErr {
-    let line = file.and_then(|file| error.place.strip_prefix(file)?.strip_prefix(':')?.parse::<u32>().ok());
+    // A change by a case or a variant is described after its line.
+    let line = file.and_then(|file| error.place.strip_prefix(file)?.strip_prefix(':')?.split(':').next());
+    let line = line.and_then(|line| line.parse::<u32>().ok());
     let key = Some(&error.key).filter(|key| !key.is_empty());
     let raise = || -> PyResult<PyErr> {
         let class = py.import("taut_lab._errors")?.getattr("ScenarioError")?;
@@ -125,14 +131,17 @@ fn run(
     };
     // A dict has no lines.
     let lines_in = text.map(|_| file);
-    let document = Document::parse(name, file, &written, &changes, &registry).map_err(|error| {
-        let place = error.place.strip_prefix(file).filter(|_| lines_in.is_none());
-        let error = match place {
-            Some(_) => LoadError { place: file.to_owned(), ..error },
-            None => error,
-        };
-        invalid(py, &error, lines_in)
-    })?;
+    let directory = text.map_or(Path::new(""), |_| Path::new(file)).parent().unwrap_or(Path::new(""));
+    let read = |file: &str| sweep::read_beside(directory, file);
+    let document =
+        Document::parse_with(name, file, &written, &changes, &registry, &read).map_err(|error| {
+            let place = error.place.strip_prefix(file).filter(|_| lines_in.is_none());
+            let error = match place {
+                Some(_) => LoadError { place: file.to_owned(), ..error },
+                None => error,
+            };
+            invalid(py, &error, lines_in)
+        })?;
     let plan = Plan { document, seeds, seed_from, variants, cases, keep, threads };
     let outcomes = plan.run(py, &trouble, progress.as_ref()).map_err(|error| match error {
         PlanError::Load(error) => invalid(py, &error, lines_in),
@@ -202,8 +211,12 @@ fn gates() -> Vec<(&'static str, &'static str)> {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    // `build.rs` reads the sources.
+    module.add("SOURCES", env!("TAUT_SOURCES"))?;
     module.add_class::<table::Table>()?;
     module.add_class::<results::Results>()?;
+    module.add_class::<sweep::Grid>()?;
+    module.add_class::<sweep::Series>()?;
     module.add_class::<controller::PyWindow>()?;
     module.add_class::<controller::PyAck>()?;
     module.add_class::<controller::PyRateSample>()?;

@@ -161,6 +161,7 @@ def test_py_02_changes_are_those_of_the_command() -> None:
         ('app = "bulk"', 'app = "bulky"', "flows.0.app", 16),
         ('congestion = "reno"', 'congestion = "renault"', "congestion", 4),
         ('"rtt_mean"', '"rtt_meen"', "measure.1", 5),
+        ('app = "bulk"', 'app = "bulk"\n[[cases]]\nname = "a"\nset = { "link.rate" = "slow" }', "link.rate", 19),
     ],
 )
 def test_py_03_errors_name_key_and_line(old: str, new: str, key: str, line: int) -> None:

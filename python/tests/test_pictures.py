@@ -93,15 +93,20 @@ def test_py_13_notebooks_run(notebook: Path) -> None:
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
 
 
-def test_py_13_the_samples_of_the_page_run() -> None:
+def test_py_13_the_samples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)
-    assert len(samples) == 2
+    assert len(samples) == 3
+    # A sample leaves files.
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for sample in samples:
         exec(sample, names)
     result = names["result"]
     assert isinstance(result, taut_lab.Result)
     assert [run.variant for run in result.runs] == ["aimd:share=0.7", "reno"]
+    swept = names["swept"]
+    assert isinstance(swept, taut_lab.Sweep)
+    assert len(swept.rows) == 16
 
 
 def test_py_14_types_are_whole() -> None:

@@ -3,7 +3,8 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `scenarios.rs`, `controllers.rs` | `list`, `controllers`: the names that can be used |
+//! | `scenarios.rs`, `controllers.rs` | `list`, `controllers`, `metrics`: the names that can be used |
+//! | `new.rs` | `new`, `schema`: a file to begin with, and a schema for editors |
 //! | `run.rs`, `sweep.rs`; `watch.rs` | the runs; the options that both share, progress, Ctrl-C |
 //! | `worlds.rs` | random worlds |
 //! | `plot.rs` | the pictures of a run |
@@ -12,6 +13,7 @@
 mod controllers;
 mod date;
 pub mod interrupt;
+mod new;
 pub mod output;
 pub mod plot;
 mod run;
@@ -27,6 +29,7 @@ use clap::{Args, Parser, Subcommand};
 use taut_core::congestion::{Definition, Registry};
 
 use interrupt::Interrupted;
+use new::{NewArgs, SchemaArgs};
 use plot::PlotArgs;
 use run::RunArgs;
 use sweep::SweepArgs;
@@ -67,6 +70,20 @@ enum LabCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Lists what a scenario may measure, with units
+    #[command(after_help = "Example:\n  taut lab metrics\n  taut lab metrics --json")]
+    Metrics {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes a scenario's file with every key, its meaning, range and default
+    #[command(after_help = "Example:\n  taut lab new my.toml\n  taut lab run my.toml")]
+    New(NewArgs),
+    /// Prints a JSON schema of scenarios, for editors
+    #[command(after_help = "Example:\n  taut lab schema > scenario.schema.json\n\n\
+        Editors that know TOML use it for a file whose first line is: #:schema ./scenario.schema.json")]
+    Schema(SchemaArgs),
     /// Runs scenarios: by default the five with published results
     #[command(after_help = "Example:\n  taut lab run\n  taut lab run tsq pacing --seeds 5\n  \
         taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n  \
@@ -78,7 +95,8 @@ enum LabCommand {
     #[command(
         after_help = "Example, with a file grid.toml:\n  scenario = \"single-flow\"\n  variants = [\"cubic\"]\n  \
         axes = [\n    [\"link.rate=10mbit\", \"link.rate=100mbit\"],\n    [\"link.delay=1ms\", \"link.delay=50ms\"],\n  ]\n\n  \
-        taut lab sweep grid.toml --out results"
+        taut lab sweep grid.toml --out results\n  \
+        taut lab sweep grid.toml --out results --ray 10.0.0.1:6379"
     )]
     Sweep(SweepArgs),
     /// Runs random worlds, each from a seed, and checks that every byte arrives and that everything ends
@@ -98,6 +116,9 @@ pub fn run(args: &LabArgs, controllers: &Registry) -> anyhow::Result<()> {
     match &args.command {
         LabCommand::List { json } => scenarios::list(*json),
         LabCommand::Controllers { json } => controllers::list(controllers, *json),
+        LabCommand::Metrics { json } => scenarios::metrics(*json),
+        LabCommand::New(args) => new::new(args),
+        LabCommand::Schema(args) => new::print_schema(args),
         LabCommand::Run(args) => run::run(args, controllers),
         LabCommand::Sweep(args) => sweep::sweep(args, controllers),
         LabCommand::Worlds(args) => worlds::worlds(args),
@@ -207,7 +228,10 @@ mod tests {
         let command = with_examples(Program::command(), &|help| renamed(help, "mylab"));
         command.clone().debug_assert();
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, ["list", "controllers", "run", "sweep", "worlds", "plot"]);
+        assert_eq!(
+            names,
+            ["list", "controllers", "metrics", "new", "schema", "run", "sweep", "worlds", "plot"]
+        );
         for part in command.get_subcommands() {
             let help = part.clone().render_long_help().to_string();
             assert!(help.contains("Example") && help.contains("--json"), "{help}");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::{GATES, RunData, RunSet};
 use crate::job::Outcome;
-use crate::{report, table};
+use crate::{flent, perfetto, report, table};
 
 /// The file that marks a directory as written by the lab.
 const SUMMARY: &str = "summary.json";
@@ -87,6 +87,9 @@ impl Directory {
         write(&place.join("intervals.csv"), intervals(&data))?;
         #[cfg(feature = "parquet")]
         in_columns(&place.join("intervals.parquet"), &data, crate::parquet::intervals)?;
+        if !data.series.is_empty() {
+            write(&place.join("run.flent"), flent::text(&data))?;
+        }
         if !events.is_empty() {
             write(&place.join("events.jsonl"), events)?;
         }
@@ -95,6 +98,7 @@ impl Directory {
         }
         if !data.acks.is_empty() {
             write(&place.join("acks.csv"), acks(&data))?;
+            write(&place.join("perfetto.json"), perfetto::text(&data))?;
             #[cfg(feature = "parquet")]
             in_columns(&place.join("acks.parquet"), &data, crate::parquet::acks)?;
         }

@@ -19,6 +19,8 @@ pub mod data;
 pub mod events;
 #[cfg(feature = "live")]
 pub mod files;
+#[cfg(feature = "live")]
+mod flent;
 pub mod job;
 #[cfg(feature = "live")]
 pub mod live;
@@ -27,15 +29,17 @@ pub mod metrics;
 mod parquet;
 pub mod pcapng;
 #[cfg(feature = "live")]
+mod perfetto;
+#[cfg(feature = "live")]
 pub mod report;
 #[cfg(feature = "live")]
 pub mod runner;
 pub mod scenario;
 pub mod sim;
 pub mod stats;
-#[cfg(feature = "live")]
 pub mod sweep;
 pub mod table;
+pub mod trace;
 mod view;
 
 #[cfg(feature = "live")]

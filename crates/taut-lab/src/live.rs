@@ -71,6 +71,9 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     if scenario.topology.kind == Kind::ParkingLot {
         return impossible("a parking lot is simulated only");
     }
+    if scenario.link.trace.is_some() || scenario.link.back_trace.is_some() {
+        return impossible("a recorded line is simulated only");
+    }
     if [&scenario.link.faults, &scenario.link.back_faults].iter().any(|faults| faults.reorder > 0.0) {
         return impossible("reordering is simulated only");
     }

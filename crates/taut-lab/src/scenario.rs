@@ -1,10 +1,11 @@
 //! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
 //! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has the
-//! line in the middle, `value.rs` knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the
-//! built-in scenarios. Called by the runners.
+//! line in the middle, `value.rs` knows the units, `keys.rs` describes every key, `controllers.rs` looks up the congestion
+//! controls, `builtin.rs` has the built-in scenarios. Called by the runners.
 
 pub mod builtin;
 mod controllers;
+pub mod keys;
 mod link;
 mod load;
 pub mod value;
@@ -17,7 +18,7 @@ use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_link::{NicSpec, QdiscSpec, Rate};
 
 pub use link::{BurstSpec, FaultSpec, Link, PolicerText, RateStep};
-pub use load::{Change, Document, LoadError, Variation};
+pub use load::{Change, Document, LoadError, ReadFile, Variation};
 use value::{BqlText, Bytes, Sysctls, Text};
 
 /// An experiment, with all changes applied.
@@ -441,7 +442,7 @@ impl Scenario {
         QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
     }
 
-    /// Mistakes that a single value does not show: returns the path of the wrong key, and the reason.
+    /// Mistakes that a single value does not show, whose range `keys.rs` has: returns the path of the wrong key, and the reason.
     fn mistake(&self) -> Option<(String, String)> {
         let wrong = |path: &str, why: String| Some((path.to_owned(), why));
         if self.duration.value.is_zero() {
@@ -454,9 +455,6 @@ impl Scenario {
         {
             return wrong("interval", "too short: a run has at most 100,000 intervals".into());
         }
-        if self.seeds == 0 {
-            return wrong("seeds", "must be at least 1".into());
-        }
         if self.flows.is_empty() {
             return wrong("flows", "there are none: add at least one [[flows]]".into());
         }
@@ -466,9 +464,6 @@ impl Scenario {
                     &format!("flows.{index}.{key}"),
                     format!("does not apply to app = \"{}\"", flow.app.name()),
                 );
-            }
-            if flow.count == 0 || flow.count > 20_000 {
-                return wrong(&format!("flows.{index}.count"), "must be from 1 to 20000".into());
             }
             if flow.on.is_some() != flow.off.is_some() {
                 return wrong(&format!("flows.{index}"), "on and off must be given together".into());
@@ -505,27 +500,12 @@ impl Scenario {
             );
         } else if self.topology.queue.is_some() && self.topology.queue_bdp.is_some() {
             return wrong("topology.queue-bdp", "cannot be given together with topology.queue".into());
-        } else if self.topology.queue_bdp.is_some_and(|share| !(0.0..=1_000.0).contains(&share)) {
-            return wrong("topology.queue-bdp", "must be from 0 to 1000".into());
-        } else if self.pairs() == 0 || self.pairs() > 10_000 {
-            return wrong("topology.pairs", "must be from 1 to 10000".into());
         }
         if let Some(index) = self.beside_among_others() {
             let why = "a flow beside the others needs kind = \"dumbbell\" and a pair that they do not use";
             return wrong(&format!("flows.{index}.beside"), why.into());
         }
-        if let Some(mistake) = self.link.mistake(self.topology.kind.is_pair()) {
-            return Some(mistake);
-        }
-        for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
-            if host.cpu.jitter.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
-                return wrong(&format!("hosts.{side}.cpu.jitter"), "must be a share from 0 to 100".into());
-            }
-            if host.mtu.is_some_and(|mtu| mtu < 576) {
-                return wrong(&format!("hosts.{side}.mtu"), "must be at least 576".into());
-            }
-        }
-        None
+        self.link.mistake(self.topology.kind.is_pair())
     }
 
     /// A flow beside the others that is not apart from them: metrics of hosts could not leave it out.

@@ -1,11 +1,12 @@
-//! Sweeps: a scenario with every combination of changes. Called by the command.
+//! Sweeps: a scenario with every combination of changes. Called by the command and by the Python package, which run
+//! the points in their own ways.
 
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 
 use crate::data::{Cell, Engine, RunSet};
-use crate::scenario::{Change, LoadError};
+use crate::scenario::{Change, Document, LoadError};
 use crate::{stats, table};
 
 /// A grid, as in its file.
@@ -126,6 +127,53 @@ impl Grid {
             points = next;
         }
         Ok(points)
+    }
+
+    /// Every point with its scenario, which `open` reads with the changes that it is given: first `changes`, such as
+    /// those of a command line, then the point's. `file` is the grid's name in messages; with `case`, only that one.
+    ///
+    /// # Errors
+    /// Those of `open`; when a step is no valid change, or a variant or a case is not there.
+    pub fn documents<E: From<LoadError>>(
+        &self,
+        file: &str,
+        changes: &[Change],
+        case: Option<&str>,
+        open: impl Fn(&[Change]) -> Result<Document, E>,
+    ) -> Result<Vec<(Point, Document)>, E> {
+        let mut points = Vec::new();
+        for point in self.points()? {
+            let mut all = changes.to_vec();
+            all.extend(point.changes.iter().cloned());
+            if !self.measure.is_empty() {
+                all.push(Change::list("measure", &self.measure, &format!("{file}: measure")));
+            }
+            let mut document = open(&all)?;
+            if let Some(case) = case {
+                document = document.only_case(case)?;
+            }
+            self.check_variants(file, &document)?;
+            let cases = document.cases()?;
+            if !self.each_case || cases.is_empty() {
+                points.push((point, document));
+                continue;
+            }
+            for case in cases {
+                points.push((Point { case: case.clone(), ..point.clone() }, document.only_case(&case)?));
+            }
+        }
+        Ok(points)
+    }
+
+    fn check_variants(&self, file: &str, document: &Document) -> Result<(), LoadError> {
+        let variations = document.variations()?;
+        let mut names: Vec<&str> = variations.iter().map(|variation| variation.variant.as_str()).collect();
+        names.dedup();
+        let Some(wrong) = self.variants.iter().find(|name| !names.contains(&name.as_str())) else {
+            return Ok(());
+        };
+        let why = format!("{} has no variant {wrong}; there are {}", document.name, names.join(", "));
+        Err(LoadError { place: file.to_owned(), key: "variants".to_owned(), why })
     }
 }
 

@@ -98,9 +98,24 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// Whether all runs of a column have the same figures: then their seeds make no difference.
+fn are_equal(set: &RunSet, case: &str, column: &Column) -> bool {
+    let is_its = |run: &&RunData| {
+        let meta = &run.meta;
+        meta.case == case && meta.variant == column.variant && meta.engine == column.engine
+    };
+    let mut runs = set.runs.iter().filter(is_its);
+    let Some(first) = runs.next() else { return false };
+    runs.all(|run| run.metrics == first.metrics)
+}
+
+/// The width of a cell's interval; none where it is zero.
+fn width(cell: &Cell) -> Option<f64> {
+    cell.ci95.filter(|width| *width > 0.0 && *width >= cell.mean.abs() * 1e-9)
+}
+
 fn cell(cell: &Cell) -> String {
-    // An interval of zero width is not printed.
-    match cell.ci95.filter(|width| *width > 0.0 && *width >= cell.mean.abs() * 1e-9) {
+    match width(cell) {
         Some(width) => format!("{} ±{}", number(cell.mean), number(width)),
         None => number(cell.mean),
     }
@@ -164,7 +179,11 @@ pub fn text(set: &RunSet) -> String {
             heads[1].push((*name).to_owned());
         }
         for column in columns {
-            let runs = if column.runs > 1 { format!(" ({} runs)", column.runs) } else { String::new() };
+            let runs = match column.runs {
+                0 | 1 => String::new(),
+                runs if are_equal(set, case, column) => format!(" ({runs} equal runs)"),
+                runs => format!(" ({runs} runs)"),
+            };
             heads[0].push(format!("{}{runs}", column.engine.label()));
             heads[1].push(column.variant.clone());
         }
@@ -183,7 +202,8 @@ pub fn text(set: &RunSet) -> String {
         out.push('\n');
         align(&lines, &mut out);
     }
-    if one_engine && columns.iter().any(|column| column.runs > 1) {
+    let has_interval = rows.iter().flat_map(|row| &row.cells).flatten().any(|value| width(value).is_some());
+    if one_engine && has_interval {
         out.push_str("\n± is the 95 % confidence interval of the mean over seeds.\n");
     }
     out

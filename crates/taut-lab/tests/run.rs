@@ -98,22 +98,28 @@ fn a_run_in_steps_is_the_same_run() {
     assert!(seen > 5, "the queue was fuller than half {seen} times");
 }
 
-fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<PathBuf>), String> {
-    let document = document();
-    let plan = Plan {
-        document: &document,
+/// All runs, one after the other, without files.
+fn plan_of(document: &Document) -> Plan<'_> {
+    Plan {
+        document,
         seeds: None,
         live_seeds: None,
-        threads,
-        out: Some(out),
+        threads: 1,
+        out: None,
         device: LiveDevice::Tun,
         real_time: false,
         command: "test".into(),
         variants: Vec::new(),
         engines: vec![Engine::Sim],
         clock: &|| ("2026-01-01T00:00:00Z".into(), 0.0),
-        progress: &|_, _, share| goes_on || share < 0.5,
-    };
+        progress: &|_, _, _| true,
+    }
+}
+
+fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<PathBuf>), String> {
+    let document = document();
+    let progress = |_: usize, _: &Job, share: f64| goes_on || share < 0.5;
+    let plan = Plan { threads, out: Some(out), progress: &progress, ..plan_of(&document) };
     plan.run().map_err(|error| error.to_string())
 }
 
@@ -250,6 +256,113 @@ fn points_of_a_time_sequence_graph_are_those_of_the_packets() {
         of(Retransmit).map(|point| u64::from(point.len)).sum::<u64>(),
         data.flows[0].retransmitted_bytes
     );
+}
+
+/// The run of `cubic` with the first seed, as files.
+fn kept(scratch: &Scratch, name: &str) -> String {
+    plan(&scratch.0, 2, true).unwrap();
+    fs::read_to_string(scratch.0.join("small/cubic-sim-seed1").join(name)).unwrap()
+}
+
+/// The rows of a CSV without quoted fields, by column.
+fn csv(text: &str) -> Vec<BTreeMap<&str, &str>> {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines.map(|line| names.iter().copied().zip(line.split(',')).collect()).collect()
+}
+
+#[test]
+fn lab_06_flent_s_file_has_the_intervals() {
+    let scratch = Scratch::new("lab-flent");
+    let file: serde_json::Value = serde_json::from_str(&kept(&scratch, "run.flent")).unwrap();
+    let intervals = fs::read_to_string(scratch.0.join("small/cubic-sim-seed1/intervals.csv")).unwrap();
+    let rows = csv(&intervals);
+    assert_eq!((&file["version"], &file["metadata"]["NAME"]), (&3.into(), &"tcp_nup".into()));
+    assert_eq!(file["metadata"]["STEP_SIZE"], 0.01);
+    let x: Vec<f64> = file["x_values"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    assert_eq!(x.len(), 40);
+    for flow in ["0", "1"] {
+        let number = flow.parse::<u32>().unwrap() + 1;
+        let goodput = file["results"][format!("TCP upload::{number}")].as_array().unwrap();
+        let rtt = file["results"][format!("TCP upload::{number}::tcp_rtt")].as_array().unwrap();
+        assert_eq!((goodput.len(), rtt.len()), (40, 40));
+        for row in rows.iter().filter(|row| row["flow"] == flow) {
+            let at = x.iter().position(|x| *x == row["t_s"].parse::<f64>().unwrap()).unwrap();
+            assert_eq!(
+                goodput[at].as_f64().unwrap() * 1e6,
+                row["goodput_bps"].parse::<f64>().unwrap(),
+                "{row:?}"
+            );
+            let ms = row["srtt_s"].parse::<f64>().ok().map(|s| s * 1e3);
+            assert_eq!(rtt[at].as_f64(), ms, "{row:?}");
+        }
+    }
+    // 20 Mbit/s with 1448 of 1538 bytes of payload; over all intervals, since what was lost is acknowledged late.
+    let sum = file["results"]["TCP upload sum"].as_array().unwrap();
+    let mean = sum.iter().map(|sum| sum.as_f64().unwrap()).sum::<f64>() / 40.0;
+    assert!((9.0..18.84).contains(&mean), "{mean}");
+}
+
+#[test]
+fn lab_07_perfetto_s_file_has_the_acks_the_gates_and_the_losses() {
+    let scratch = Scratch::new("lab-perfetto");
+    let file: serde_json::Value = serde_json::from_str(&kept(&scratch, "perfetto.json")).unwrap();
+    let place = scratch.0.join("small/cubic-sim-seed1");
+    let (acks, packets) = (
+        fs::read_to_string(place.join("acks.csv")).unwrap(),
+        fs::read_to_string(place.join("packets.csv")).unwrap(),
+    );
+    let events = file["traceEvents"].as_array().unwrap();
+    let of = |phase: &str, pid: u64| -> Vec<&serde_json::Value> {
+        events.iter().filter(|event| event["ph"] == phase && event["pid"] == pid).collect()
+    };
+    let mut losses = 0;
+    for flow in 0..2_u64 {
+        let rows: Vec<_> = csv(&acks).into_iter().filter(|row| row["flow"] == flow.to_string()).collect();
+        assert!(rows.len() > 3, "{}", rows.len());
+        let counters = of("C", flow + 1);
+        for (name, column) in [("cwnd, bytes", "cwnd_bytes"), ("in flight, bytes", "in_flight_bytes")] {
+            let values = counters.iter().filter(|event| event["name"] == name);
+            let values: Vec<(f64, f64)> = values
+                .map(|event| (event["ts"].as_f64().unwrap(), event["args"]["value"].as_f64().unwrap()))
+                .collect();
+            let expected: Vec<(f64, f64)> = rows
+                .iter()
+                .map(|row| (row["t_s"].parse::<f64>().unwrap() * 1e6, row[column].parse().unwrap()))
+                .collect();
+            assert_eq!(values, expected, "{name}");
+        }
+        // Slices cover the time from the first ACK to the end without a gap, and are never the same twice in a row.
+        let slices = of("X", flow + 1);
+        let mut at = rows[0]["t_s"].parse::<f64>().unwrap() * 1e6;
+        for slice in &slices {
+            assert!((slice["ts"].as_f64().unwrap() - at).abs() < 1e-6, "{slice}");
+            at += slice["dur"].as_f64().unwrap();
+        }
+        assert!((at - 400_000.0).abs() < 1e-6, "{at}");
+        assert!(slices.windows(2).all(|pair| pair[0]["name"] != pair[1]["name"]));
+        assert!(rows.iter().all(|row| slices.iter().any(|slice| slice["name"] == row["blocked"])));
+        let kinds = ["retransmit", "drop"];
+        let lost = csv(&packets).into_iter().filter(|row| row["flow"] == flow.to_string());
+        let lost = lost.filter(|row| kinds.contains(&row["kind"])).count();
+        assert_eq!(of("i", flow + 1).len(), lost);
+        losses += lost;
+    }
+    assert!(losses > 0, "the path loses packets");
+}
+
+#[test]
+fn lab_11_a_table_says_where_all_runs_are_equal() {
+    let text = |changes: &[&str]| {
+        let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
+        let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+        taut_lab::table::text(&plan_of(&document).run().unwrap().0)
+    };
+    let chance = text(&[]);
+    assert!(chance.contains("taut sim (2 runs)") && chance.contains("± is the 95 %"), "{chance}");
+    // Requests come at equal times, and nothing is lost by chance.
+    let equal = text(&["link.faults.loss=0"]);
+    assert!(equal.contains("taut sim (2 equal runs)") && !equal.contains('±'), "{equal}");
 }
 
 #[test]

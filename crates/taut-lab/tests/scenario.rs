@@ -82,7 +82,7 @@ fn a_mistake_has_file_line_and_key() {
         (
             "\"link.rate\" = \"10mbit\"",
             "\"link.rat\" = \"10mbit\"",
-            "x.toml: variant \"two\" sets link.rat: link.rat: unknown field",
+            "x.toml:21: variant \"two\" sets link.rat: link.rat: unknown field",
         ),
         ("title = \"small\"", "titel = \"small\"", "x.toml:1: titel: unknown field `titel`"),
         (

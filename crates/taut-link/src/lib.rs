@@ -16,7 +16,7 @@
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
 //! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) describes a discipline in the words of
 //! `tc` and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose
-//! wire is a [`Delay`] (`delay.rs`); a [`Policer`] (`policer.rs`) drops without a queue. [`Rate`] and its neighbours
+//! wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`] (`policer.rs`) drops without a queue. [`Rate`] and its neighbours
 //! (`quantity.rs`) read `tc`'s units; [`Spread`] (`spread.rs`) records how full a queue was.
 //!
 //! ```
@@ -80,6 +80,7 @@ mod spread;
 mod tbf;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod tree;
 
 pub use bql::{Bql, BqlSpec};
@@ -100,6 +101,7 @@ pub use random::Chance;
 pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;
+pub use trace::{Moment, Trace, TraceLine};
 pub use tree::{QdiscDetails, QdiscReport, Tree};
 
 #[cfg(doctest)]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use taut_core::Instant;
-use taut_link::{Line, NicSpec, Policer, Qdisc, Rate, Tree, Verdict};
+use taut_link::{Line, NicSpec, Policer, Qdisc, Rate, TraceLine, Tree, Verdict};
 
 use crate::event::AlarmId;
 use crate::packet::{Claim, PacketId};
@@ -17,6 +17,8 @@ pub(crate) struct Port {
     pub(crate) policer: Option<Policer>,
     pub(crate) queue: Tree<Claim>,
     pub(crate) line: Line,
+    /// In the place of the line, one whose capacity was recorded.
+    pub(crate) trace: Option<TraceLine>,
     /// Its rates to come.
     pub(crate) steps: VecDeque<(Instant, Rate)>,
     pub(crate) wire: WireId,
@@ -79,16 +81,23 @@ impl Router {
 }
 
 impl Port {
+    fn free_at(&self) -> Instant {
+        self.trace.as_ref().map_or(self.line.free_at(), TraceLine::free_at)
+    }
+
     /// Sends the packets that may be sent.
     fn run(&mut self, fabric: &mut Fabric, place: Place) {
         let now = fabric.now;
-        while self.line.free_at() <= now {
+        while self.free_at() <= now {
             let Some(packet) = self.queue.dequeue(now) else { break };
             while let Some(&(_, rate)) = self.steps.front().filter(|(from, _)| *from <= now) {
                 self.line.set_rate(Some(rate));
                 self.steps.pop_front();
             }
-            let sent = self.line.send(now, packet.len);
+            let sent = match &mut self.trace {
+                Some(trace) => trace.send(now, packet.len),
+                None => self.line.send(now, packet.len),
+            };
             let item = fabric.undress(packet);
             fabric.tell_sent(place, sent, &item);
             fabric.launch(self.wire, sent, item);
@@ -98,7 +107,7 @@ impl Port {
             let id = fabric.pool.redeem(dropped.item);
             fabric.lose(place, id);
         }
-        let next = self.queue.next().map(|at| wake_at(now, at, self.line.free_at()));
+        let next = self.queue.next().map(|at| wake_at(now, at, self.free_at()));
         fabric.agenda.set(self.alarm, next);
     }
 }

@@ -8,8 +8,10 @@
 mod build;
 mod fabric;
 
+use std::sync::Arc;
+
 use taut_core::{Duration, Instant, Stack};
-use taut_link::{PolicerSpec, Qdisc, QdiscSpec, Rate};
+use taut_link::{PolicerSpec, Qdisc, QdiscSpec, Rate, Trace};
 
 use crate::check::{self, Checks, Failure};
 use crate::cpu::Counts;
@@ -70,6 +72,8 @@ pub struct PortSpec {
     pub qdisc: QdiscSpec,
     /// Other rates of the line, each from a time on that is later than the one before.
     pub steps: Vec<(Instant, Rate)>,
+    /// In the place of all these rates, what a line could carry from a time on.
+    pub trace: Option<(Instant, Arc<Trace>)>,
     /// Drops what exceeds its rate, in front of the queue. It counts bytes on the line, as the line does.
     pub policer: Option<PolicerSpec>,
 }
@@ -82,6 +86,7 @@ impl PortSpec {
             rate: Some(rate),
             qdisc: QdiscSpec::Pfifo { limit: packets },
             steps: Vec::new(),
+            trace: None,
             policer: None,
         }
     }

@@ -30,6 +30,7 @@ fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (W
         rate: Some(RATE.parse().unwrap()),
         qdisc: QdiscSpec::FqCodel(codel),
         steps: Vec::new(),
+        trace: None,
         policer: None,
     };
     let mut spec = DumbbellSpec::new(pairs, "1gbit".parse().unwrap(), line, delay);

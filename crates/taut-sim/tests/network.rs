@@ -23,6 +23,7 @@ fn dumbbell(world: &mut World, flows: u64, bottleneck: QdiscSpec) -> (Dumbbell, 
             rate: Some("100mbit".parse().unwrap()),
             qdisc: bottleneck,
             steps: Vec::new(),
+            trace: None,
             policer: None,
         },
         delay: Duration::from_millis(5),
@@ -166,6 +167,7 @@ fn zoo(seed: u64) -> World {
         rate: Some("50mbit".parse().unwrap()),
         qdisc: QdiscSpec::FqCodel(FqCodelSpec::default()),
         steps: Vec::new(),
+        trace: None,
         policer: None,
     };
     let host = HostSpec::new("1gbit".parse().unwrap());
@@ -275,7 +277,13 @@ fn netem_at_a_port_delays_damages_and_doubles() {
         let router = world.router();
         let host = HostSpec::new("100mbit".parse().unwrap());
         let (a, b) = (world.host(host.clone()), world.host(host));
-        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap(), steps: Vec::new(), policer: None };
+        let port = PortSpec {
+            rate: None,
+            qdisc: qdisc.parse().unwrap(),
+            steps: Vec::new(),
+            trace: None,
+            policer: None,
+        };
         world.attach(a, router, &PortSpec::fifo("100mbit".parse().unwrap(), 100), Duration::ZERO);
         world.attach(b, router, &port, Duration::ZERO);
         let sink = Sink::new(1);

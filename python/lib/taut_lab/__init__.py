@@ -15,12 +15,14 @@ from ._errors import RunError, ScenarioError
 from ._native import Ack, LostPacket, RateSample, Table, Window, __version__
 from ._result import Result, Run
 from ._run import Metric, Scenario, congestion_controls, metrics, run, scenarios
+from ._sweep import Progress, Sweep, SweepError, sweep
 
 __all__ = [
     "Ack",
     "Controller",
     "LostPacket",
     "Metric",
+    "Progress",
     "RateSample",
     "Result",
     "Run",
@@ -28,6 +30,8 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "Signal",
+    "Sweep",
+    "SweepError",
     "Table",
     "Window",
     "__version__",
@@ -35,4 +39,5 @@ __all__ = [
     "metrics",
     "run",
     "scenarios",
+    "sweep",
 ]

@@ -8,7 +8,7 @@ class ScenarioError(ValueError):
 
     Attributes:
         key: Path of the key at fault, such as ``link.rate`` or ``flows.0.app``; None if it is not known.
-        line: Its line in the file or text, from 1; None for a dict, and for a change by ``set``, a case or a variant.
+        line: Its line in the file or text, from 1; None for a dict and for a change by ``set``.
         why: What is wrong, without the place.
     """
 

@@ -1,12 +1,14 @@
 """Types of the native module."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, final
 
 import pandas
 import pyarrow
 
 __version__: str
+SOURCES: str
 
 @final
 class Table:
@@ -196,6 +198,25 @@ class Results:
     def histograms(self) -> Table: ...
     def events(self) -> Table: ...
     def capture(self, run: int) -> bytes: ...
+
+@final
+class Grid:
+    """Used by ``taut_lab.sweep``."""
+
+    def __init__(self, file: str, text: str, directory: Path, changes: list[str], case: str | None, seeds: int | None) -> None: ...
+    def parts(self) -> list[dict[str, Any]]: ...
+    def table(self, figures: list[dict[int, dict[str, float]]]) -> tuple[str, str]: ...
+
+@final
+class Series:
+    """Used by ``taut_lab.sweep``."""
+
+    def __init__(
+        self, name: str, file: str, text: str, changes: list[str], case: str, variant: str, files: dict[str, bytes]
+    ) -> None: ...
+    @property
+    def describes(self) -> str: ...
+    def run(self, seed: int) -> tuple[str | None, dict[str, float]]: ...
 
 def run(
     name: str,

@@ -1,4 +1,4 @@
-//! `list`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and `sweep.rs`.
+//! `list`, `metrics`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and `sweep.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use taut_core::congestion::Registry;
 
 use super::output;
+use crate::metrics::{Metric, find, names};
 use crate::scenario::{Change, Document, builtin};
 
 /// Prints the names of the built-in scenarios.
@@ -34,6 +35,19 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     Ok(output::print(&text)?)
 }
 
+/// Prints what can be measured.
+pub(super) fn metrics(json: bool) -> anyhow::Result<()> {
+    let all: Vec<_> = names().into_iter().filter_map(find).collect();
+    if json {
+        let of = |metric: &&Metric| serde_json::json!({ "name": metric.name, "unit": metric.unit, "label": metric.label });
+        return output::print_json(&all.iter().map(of).collect::<Vec<_>>());
+    }
+    let name = all.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
+    let unit = all.iter().map(|metric| metric.unit.chars().count()).max().unwrap_or(0);
+    let line = |metric: &&Metric| format!("{:name$}  {:unit$}  {}\n", metric.name, metric.unit, metric.label);
+    Ok(output::print(&all.iter().map(line).collect::<String>())?)
+}
+
 /// Where a built-in scenario is in the source tree.
 fn builtin_file(name: &str) -> String {
     format!("crates/taut-lab/scenarios/{name}.toml")
@@ -56,9 +70,17 @@ pub(super) fn open(
                 names.join(", ")
             );
         };
-        return Ok(Document::parse(name, &builtin_file(name), text, changes, controllers)?);
+        let read = |file: &str| read_beside(None, file);
+        return Ok(Document::parse_with(name, &builtin_file(name), text, changes, controllers, &read)?);
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-    Ok(Document::parse(&stem, &path.display().to_string(), &text, changes, controllers)?)
+    let read = |file: &str| read_beside(path.parent(), file);
+    Ok(Document::parse_with(&stem, &path.display().to_string(), &text, changes, controllers, &read)?)
+}
+
+/// Reads a file that a scenario names, relative to the scenario's.
+fn read_beside(directory: Option<&Path>, file: &str) -> Result<Vec<u8>, String> {
+    let path = directory.map_or_else(|| PathBuf::from(file), |directory| directory.join(file));
+    fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -34,6 +36,10 @@ pub(super) struct SweepArgs {
     /// Keep the points that the directory already has, and run the others
     #[arg(long, requires = "out")]
     resume: bool,
+    /// Run on a Ray cluster, such as HOST:6379: the Python package taut_lab does it, and keeps each run's figures in a
+    /// Parquet data set in --out. Runs that are there are not made again. PYTHON names the interpreter, python3 if not set
+    #[arg(long, value_name = "ADDRESS", requires = "out", conflicts_with_all = ["live", "jobs", "json"])]
+    ray: Option<String>,
     /// Print CSV rather than a table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -44,30 +50,15 @@ pub(super) struct SweepArgs {
 
 /// Runs every point of the grid, and prints a line for each.
 pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<()> {
+    if let Some(address) = &args.ray {
+        return on_ray(args, address);
+    }
     let file = args.grid.display().to_string();
     let text = fs::read_to_string(&args.grid).with_context(|| format!("cannot read {file}"))?;
     let grid = Grid::parse(&file, &text)?;
     let changes = args.how.changes()?;
-    let mut points = Vec::new();
-    for point in grid.points()? {
-        let mut all = changes.clone();
-        all.extend(point.changes.iter().cloned());
-        if !grid.measure.is_empty() {
-            all.push(Change::list("measure", &grid.measure, &format!("{file}: measure")));
-        }
-        let mut document = open(&grid.scenario, args.grid.parent(), &all, controllers)?;
-        if let Some(case) = &args.how.case {
-            document = document.only_case(case)?;
-        }
-        let cases = document.cases()?;
-        if !grid.each_case || cases.is_empty() {
-            points.push((point, document));
-            continue;
-        }
-        for case in cases {
-            points.push((Point { case: case.clone(), ..point.clone() }, document.only_case(&case)?));
-        }
-    }
+    let open = |all: &[Change]| open(&grid.scenario, args.grid.parent(), all, controllers);
+    let points = grid.documents(&file, &changes, args.how.case.as_deref(), open)?;
     args.how.prepare(points.iter().map(|(_, document)| document))?;
     let engines = args.how.engines();
     if let Some(out) = &args.out {
@@ -106,6 +97,23 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
         (_, true) => Ok(output::print(results.csv())?),
         _ => Ok(output::print(&results.text())?),
     }
+}
+
+/// Runs the grid on a cluster, in the place of this process: signals and the exit code are then Python's.
+fn on_ray(args: &SweepArgs, address: &str) -> anyhow::Result<()> {
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(&python);
+    command.args(["-m", "taut_lab", "sweep"]).arg(&args.grid).args(["--on", address]);
+    command.args(args.out.iter().flat_map(|out| ["--out".as_ref(), out.as_os_str()]));
+    command.args(args.how.as_python());
+    command.args(args.csv.then_some("--csv"));
+    let error = command.exec();
+    Err(error).with_context(|| {
+        let python = python.display();
+        format!(
+            "cannot start {python}: --ray needs Python with the packages taut_lab and ray (docs/python.md)"
+        )
+    })
 }
 
 /// Runs the points, several at once if the grid says so, and logs each when it is done.

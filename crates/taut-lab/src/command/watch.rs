@@ -92,6 +92,15 @@ impl HowArgs {
         Ok(self.sets.iter().map(|set| Change::parse(set)).collect::<Result<_, _>>()?)
     }
 
+    /// The same options for the Python package, as far as it has them.
+    pub(super) fn as_python(&self) -> Vec<String> {
+        let mut words: Vec<String> =
+            self.sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
+        words.extend(self.case.iter().flat_map(|case| ["--case", case]).map(str::to_owned));
+        words.extend(self.seeds.iter().flat_map(|seeds| ["--seeds".to_owned(), seeds.to_string()]));
+        words
+    }
+
     /// Prepares live runs before anything starts a thread: an ordinary user can enter a user namespace only
     /// then.
     pub(super) fn prepare<'a>(

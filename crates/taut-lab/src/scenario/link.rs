@@ -1,10 +1,12 @@
 //! The line in the middle of a scenario: rates, delay, faults, and their mistakes. Called by `scenario.rs`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use taut_core::Duration;
-use taut_link::{PolicerSpec, Rate};
+use taut_link::{PolicerSpec, Rate, Trace};
 
-use super::value::{Bytes, Text};
+use super::value::{self, Bytes, Text};
 
 /// A line.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,6 +21,16 @@ pub struct Link {
     /// Other rates, each from a time on, in the order of these times; also on the way back, unless that has its own.
     #[serde(default)]
     pub steps: Vec<RateStep>,
+    /// In the place of the rate, a file with what a line could carry: `trace.rs` says in which formats.
+    pub trace: Option<String>,
+    /// The same on the way back.
+    pub back_trace: Option<String>,
+    /// What the files say.
+    #[serde(skip)]
+    pub recorded: Option<Arc<Trace>>,
+    /// The same on the way back.
+    #[serde(skip)]
+    pub back_recorded: Option<Arc<Trace>>,
     /// Drops what exceeds a lower rate, on the way from sender to receiver, in front of the queue.
     pub policer: Option<PolicerText>,
     /// Faults on the way from sender to receiver.
@@ -54,18 +66,18 @@ pub struct PolicerText {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultSpec {
     /// Packets lost.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::share")]
     pub loss: f64,
     /// Packets lost in bursts, beside those.
     pub bursts: Option<BurstSpec>,
     /// Packets delivered twice.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::share")]
     pub duplicate: f64,
     /// Packets with one bit flipped.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::share")]
     pub corrupt: f64,
     /// Packets delayed by `reorder-delay`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::share")]
     pub reorder: f64,
     /// Delay of reordered packets.
     pub reorder_delay: Option<Text<Duration>>,
@@ -81,14 +93,16 @@ pub struct FaultSpec {
 #[serde(deny_unknown_fields)]
 pub struct BurstSpec {
     /// Packets at which a burst begins, of those outside a burst.
+    #[serde(deserialize_with = "value::share")]
     pub p: f64,
     /// Packets at which it ends: its mean length is 1 / r.
+    #[serde(deserialize_with = "value::share")]
     pub r: f64,
     /// Packets lost in a burst.
-    #[serde(default = "all")]
+    #[serde(default = "all", deserialize_with = "value::share")]
     pub bad: f64,
     /// Packets lost outside.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::share")]
     pub good: f64,
 }
 
@@ -133,28 +147,17 @@ impl Link {
             ("steps", !self.steps.is_empty()),
             ("back-rate", self.back_rate.is_some()),
             ("policer", self.policer.is_some()),
+            ("trace", self.trace.is_some()),
+            ("back-trace", self.back_trace.is_some()),
         ];
         if let Some((key, _)) = keys.into_iter().find(|(_, given)| is_pair && *given) {
             return wrong(key, "does not apply to kind = \"pair\" or \"direct\"");
         }
+        if !self.steps.is_empty() && self.trace.is_some() {
+            return wrong("steps", "cannot be given together with a trace");
+        }
         if self.steps.windows(2).any(|pair| pair[0].at.value >= pair[1].at.value) {
             return wrong("steps", "must be in the order of their times");
-        }
-        for (name, faults) in [("faults", &self.faults), ("back-faults", &self.back_faults)] {
-            let mut shares = vec![
-                ("loss", faults.loss),
-                ("duplicate", faults.duplicate),
-                ("corrupt", faults.corrupt),
-                ("reorder", faults.reorder),
-            ];
-            if let Some(BurstSpec { p, r, bad, good }) = faults.bursts {
-                shares.extend([("bursts.p", p), ("bursts.r", r), ("bursts.bad", bad), ("bursts.good", good)]);
-            }
-            for (key, share) in shares {
-                if !(0.0..=1.0).contains(&share) {
-                    return wrong(&format!("{name}.{key}"), "must be a share from 0 to 1");
-                }
-            }
         }
         None
     }

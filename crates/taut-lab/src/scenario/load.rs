@@ -5,14 +5,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use taut_core::congestion::Registry;
+use taut_link::Trace;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::controllers::with_param;
-use super::{Case, Scenario, Variant};
-use crate::metrics;
+use super::{Case, Scenario, Variant, keys};
+use crate::{metrics, trace};
 
 /// Why a file or a change to it is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +84,16 @@ fn read_value(text: &str) -> Value {
     }
 }
 
+/// Reads a file that a scenario names, or says why it cannot.
+pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
+
+/// A file that a scenario names, and the line that it records.
+#[derive(Clone, Debug)]
+struct Recording {
+    bytes: Arc<[u8]>,
+    trace: Result<Arc<Trace>, String>,
+}
+
 /// A scenario's file.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -93,6 +105,8 @@ pub struct Document {
     table: Table,
     changes: Vec<Change>,
     controllers: Registry,
+    /// By name.
+    recordings: BTreeMap<String, Recording>,
 }
 
 /// A scenario with one case and one variant applied.
@@ -116,7 +130,7 @@ pub struct Variation {
 
 impl Document {
     /// Parses a file's text and applies the changes of the command line. Flows may use any of these
-    /// congestion controls.
+    /// congestion controls. The scenario names no other files.
     ///
     /// # Errors
     /// When it is not TOML, or not a valid scenario in one of its variations.
@@ -127,11 +141,38 @@ impl Document {
         changes: &[Change],
         controllers: &Registry,
     ) -> Result<Self, LoadError> {
-        let table = toml::from_str(text).map_err(|error| LoadError {
+        let no_files = |_: &str| Err("there are no files here".to_owned());
+        Self::parse_with(name, file, text, changes, controllers, &no_files)
+    }
+
+    /// The same, with the files that the scenario names.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and when a file cannot be read or is not valid.
+    pub fn parse_with(
+        name: &str,
+        file: &str,
+        text: &str,
+        changes: &[Change],
+        controllers: &Registry,
+        read: ReadFile<'_>,
+    ) -> Result<Self, LoadError> {
+        let table: Table = toml::from_str(text).map_err(|error| LoadError {
             place: place(file, text, error.span()),
             key: String::new(),
             why: error.message().to_owned(),
         })?;
+        let mut names = Vec::new();
+        table.iter().for_each(|(key, value)| files_of(key, value, &mut names));
+        changes.iter().for_each(|change| files_of(&change.path, &change.value, &mut names));
+        let recordings = names.into_iter().map(|name| {
+            // A mistake in a file matters where a variation uses it.
+            let bytes = read(&name);
+            let trace =
+                bytes.as_ref().map_err(Clone::clone).and_then(|bytes| trace::parse(bytes)).map(Arc::new);
+            (name, Recording { bytes: bytes.unwrap_or_default().into(), trace })
+        });
+        let recordings = recordings.collect();
         let document = Self {
             name: name.into(),
             file: file.into(),
@@ -139,9 +180,28 @@ impl Document {
             table,
             changes: changes.to_vec(),
             controllers: controllers.clone(),
+            recordings,
         };
         document.variations()?;
         Ok(document)
+    }
+
+    /// The text of its file.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The changes that were made to it, in their order. With them, [`text`](Self::text) gives the same scenario
+    /// elsewhere.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The files that it names, with their content.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.recordings.iter().map(|(name, recording)| (name.as_str(), &*recording.bytes))
     }
 
     /// The scenario without any variant.
@@ -192,18 +252,22 @@ impl Document {
         let cases = if base.cases.is_empty() { vec![plain_case] } else { base.cases };
         let variants = if base.variants.is_empty() { vec![plain] } else { base.variants };
         let mut variations = Vec::new();
+        let root = DeTable::parse(&self.text).ok();
         for case in &cases {
             for variant in &variants {
-                let of = |by: &str, set: &Table| {
-                    let change = |(path, value): (&String, &Value)| Change {
-                        path: path.clone(),
-                        value: value.clone(),
-                        by: format!("{}: {by} sets {path}", self.file),
+                let of = |what: &str, name: &str, set: &Table| {
+                    let change = |(path, value): (&String, &Value)| {
+                        let span = root
+                            .as_ref()
+                            .and_then(|root| set_in(root.get_ref(), &format!("{what}s"), name, path));
+                        let place = place(&self.file, &self.text, span);
+                        let by = format!("{place}: {what} \"{name}\" sets {path}");
+                        Change { path: path.clone(), value: value.clone(), by }
                     };
                     set.iter().map(change).collect::<Vec<_>>()
                 };
-                let mut changes = of(&format!("case \"{}\"", case.name), &case.set);
-                changes.extend(of(&format!("variant \"{}\"", variant.name), &variant.set));
+                let mut changes = of("case", &case.name, &case.set);
+                changes.extend(of("variant", &variant.name, &variant.set));
                 let (scenario, parameters) = self.read(&changes)?;
                 variations.push(Variation {
                     case: case.name.clone(),
@@ -240,6 +304,9 @@ impl Document {
             };
             LoadError { place, key: path.to_owned(), why }
         };
+        if let Some((path, why)) = keys::out_of_range(&table) {
+            return Err(blame(&path, why));
+        }
         let mut scenario: Scenario =
             serde_path_to_error::deserialize(Value::Table(table.clone())).map_err(|error| {
                 let path = error.path().to_string().replace('[', ".").replace(']', "");
@@ -247,6 +314,13 @@ impl Document {
                 let message = error.into_inner().message().trim_end().to_owned();
                 // An unknown key is reported with its table's path; this adds the key.
                 let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+                let hint = unknown.and_then(|key| {
+                    keys::meant(
+                        path.strip_suffix(key).map_or(&*path, |table| table.trim_end_matches('.')),
+                        key,
+                    )
+                });
+                let message = hint.map_or_else(|| message.clone(), |hint| format!("{message}; {hint}"));
                 let path = match unknown {
                     Some(key) if path.rsplit('.').next() != Some(key) && path.is_empty() => key.to_owned(),
                     Some(key) if path.rsplit('.').next() != Some(key) => format!("{path}.{key}"),
@@ -257,6 +331,20 @@ impl Document {
         scenario.look_up(&self.controllers).map_err(|(path, why)| blame(&path, why))?;
         if let Some((path, why)) = scenario.mistake() {
             return Err(blame(&path, why));
+        }
+        let mut parameters = BTreeMap::new();
+        let link = &mut scenario.link;
+        for (path, name, line) in [
+            ("link.trace", &link.trace, &mut link.recorded),
+            ("link.back-trace", &link.back_trace, &mut link.back_recorded),
+        ] {
+            let Some(name) = name else { continue };
+            let recording =
+                self.recordings.get(name).ok_or_else(|| blame(path, "is no file's name".into()))?;
+            let trace = recording.trace.as_ref().map_err(|why| blame(path, format!("{name}: {why}")))?;
+            *line = Some(Arc::clone(trace));
+            // A run depends on what is in the file.
+            parameters.insert(format!("{path}.digest"), trace::digest(&recording.bytes));
         }
         for (index, metric) in scenario.measure.iter().enumerate() {
             if metrics::find(metric).is_none() {
@@ -279,7 +367,6 @@ impl Document {
                 }
             }
         }
-        let mut parameters = BTreeMap::new();
         for key in ["variants", "cases", "published", "about", "title", "source", "takes", "measure"] {
             table.remove(key);
         }
@@ -319,6 +406,31 @@ impl Document {
             rest = next;
         }
         span
+    }
+}
+
+/// The place of what a case or a variant of this name sets at a path. `--case` may have taken the others away, so that
+/// its number is not that in the file.
+fn set_in(root: &DeTable<'_>, list: &str, name: &str, path: &str) -> Option<Range<usize>> {
+    let tables = root.get(list)?.get_ref().as_array()?.iter().filter_map(|entry| entry.get_ref().as_table());
+    let is_it = |table: &&DeTable<'_>| table.get("name").and_then(|of| of.get_ref().as_str()) == Some(name);
+    let set = tables.into_iter().find(is_it)?.get("set")?.get_ref().as_table()?;
+    // A path may also be written as tables, of which the first word is the key.
+    set.iter().find(|(key, _)| key.get_ref() == path).map(|(key, _)| key.span())
+}
+
+/// Adds the names of files that a value has at any depth: of `link.trace`, however it is written.
+fn files_of(key: &str, value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Table(table) => table.iter().for_each(|(key, value)| files_of(key, value, names)),
+        Value::Array(values) => values.iter().for_each(|value| files_of("", value, names)),
+        Value::String(name) => {
+            let is_file = matches!(key.rsplit('.').next(), Some("trace" | "back-trace"));
+            if is_file && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        _ => {}
     }
 }
 

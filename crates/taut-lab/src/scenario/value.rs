@@ -74,6 +74,43 @@ impl Written for taut_link::QdiscSpec {
     }
 }
 
+/// A share that is written as a number, or in percent: `0.5%`.
+///
+/// # Errors
+/// When it is neither.
+pub fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    struct Read;
+    impl Visitor<'_> for Read {
+        type Value = f64;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a share from 0 to 1, or a text such as \"0.5%\"")
+        }
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<f64, E> {
+            Ok(number)
+        }
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<f64, E> {
+            Ok(number as f64)
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<f64, E> {
+            percent(text).map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_any(Read)
+}
+
+/// The share that a text says: `0.5%`, or a number.
+///
+/// # Errors
+/// A description of what should have been written.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, of) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.map(|number| number / of).ok_or_else(|| {
+        format!("{text:?} is no share: write a number from 0 to 1, or one with %, such as \"0.5%\"")
+    })
+}
+
 /// Bytes: a number, or a text with `tc`'s units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);

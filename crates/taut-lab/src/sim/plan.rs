@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use taut_core::{ConnId, Duration, Instant, ListenOptions, StackConfig};
-use taut_link::{BqlSpec, NicSpec, Rate};
+use taut_link::{BqlSpec, NicSpec, Rate, Trace};
 use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
 };
@@ -122,15 +123,16 @@ impl Net {
         } else {
             let hops = if scenario.topology.kind == Kind::Dumbbell { 1 } else { pairs as usize - 1 };
             let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
-            let port = |rate, steps: Vec<(Duration, Rate)>, policer| PortSpec {
+            let port = |rate, steps: Vec<(Duration, Rate)>, trace: &Option<Arc<Trace>>, policer| PortSpec {
                 rate: Some(rate),
                 qdisc: scenario.bottleneck_queue(),
                 steps: steps.into_iter().map(|(after, rate)| (BEGIN + after, rate)).collect(),
+                trace: trace.clone().map(|trace| (BEGIN, trace)),
                 policer,
             };
             let [steps, back_steps] = scenario.link.steps();
-            let there = port(link_rate, steps, scenario.link.policer());
-            let back = port(scenario.link.back_rate(), back_steps, None);
+            let there = port(link_rate, steps, &scenario.link.recorded, scenario.link.policer());
+            let back = port(scenario.link.back_rate(), back_steps, &scenario.link.back_recorded, None);
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
                 lines.push(world.join(ends[0], ends[1], &there, &back, scenario.link.delay()));

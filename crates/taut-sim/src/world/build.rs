@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use taut_core::{Duration, Instant, Stack, StackConfig};
-use taut_link::{Line, NicSpec, Policer};
+use taut_link::{Line, NicSpec, Policer, TraceLine};
 
 use super::fabric::Owner;
 use super::{HostId, NodeId, PortSpec, WireId, World};
@@ -129,6 +129,7 @@ impl World {
             queue,
             line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
             steps: spec.steps.iter().copied().collect(),
+            trace: spec.trace.clone().map(|(begin, trace)| TraceLine::new(trace, begin)),
             wire,
             alarm,
             drops: 0,

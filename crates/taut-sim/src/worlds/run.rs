@@ -179,7 +179,7 @@ impl Run {
 
 fn build(plan: &Plan, world: &mut World) -> (Vec<HostId>, Wires) {
     let qdisc: QdiscSpec = plan.queue.parse().unwrap_or_else(|error| panic!("{}: {error}", plan.queue));
-    let line = PortSpec { rate: Some(plan.rate), qdisc, steps: Vec::new(), policer: None };
+    let line = PortSpec { rate: Some(plan.rate), qdisc, ..PortSpec::fifo(plan.rate, 1) };
     let access = PortSpec::fifo(plan.access, 1_000);
     if plan.shape == Shape::Pair {
         let [a, b] = [0, 1].map(|n: usize| plan.hosts[n].clone());
