@@ -139,7 +139,7 @@ playground-test: playground ## the page in headless Chromium: its figures are th
 	cd playground && $(CARGO) test --locked --quiet
 	cd playground && TAUT=$(abspath target)/release/taut npm test --silent
 
-dash-test: ## the dashboard in headless Chromium, with a live stack under load; needs node 20.19 or later (2 min after the build)
+dash-test: ## the dashboard in headless Chromium, with a live stack under load; needs node 20.19 or later (5 min after the build)
 	@scripts/setup iproute2 curl
 	$(CARGO) build --release --locked --quiet -p taut-cli
 	TAUT=$(abspath target)/release/taut scripts/dash-test $(ARGS)
