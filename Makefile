@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test dash-test dash-bench python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,14 @@ playground-test: playground ## the page in headless Chromium: its figures are th
 	$(CARGO) build --release --locked --quiet -p taut-cli
 	cd playground && $(CARGO) test --locked --quiet
 	cd playground && TAUT=$(abspath target)/release/taut npm test --silent
+
+dash-test: ## the dashboard in headless Chromium, with a live stack under load; needs node 20.19 or later (5 min after the build)
+	@scripts/setup iproute2 curl
+	$(CARGO) build --release --locked --quiet -p taut-cli
+	TAUT=$(abspath target)/release/taut scripts/dash-test $(ARGS)
+
+dash-bench: ## what watching 1,000 connections costs the stack: five rounds with a watcher and without (2 min after the build)
+	$(CARGO) test --release --locked --quiet -p taut-cli --test dash -- --ignored --nocapture what_watching_costs
 
 python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later (3 min, later seconds)
 	@CARGO=$(CARGO) scripts/python

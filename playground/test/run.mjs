@@ -3,52 +3,24 @@
 //
 //   npm test            all of it; needs dist/ (make playground) and the command
 //   TAUT=FILE           the command, otherwise ../target/release/taut
-//   CHROMIUM=FILE       the browser, otherwise chromium, chromium-browser or google-chrome in PATH
 //   PICTURES=DIRECTORY  where pictures go; none are taken without it
-//   ONLY=PLAY-5         only checks whose name has this in it
+//   CHROMIUM, ONLY      harness.mjs
 
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync } from "node:child_process";
-import { createReadStream, existsSync, mkdirSync, readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { createReadStream, existsSync, mkdirSync } from "node:fs";
 import { createServer } from "node:http";
-import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { accessible, browser, check, finish, spread } from "./harness.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const built = resolve(here, "../dist/index.html");
 const taut = process.env.TAUT ?? resolve(here, "../../target/release/taut");
 const FRAME_MS = 8;
 
-function browserPath() {
-  const asked = process.env.CHROMIUM;
-  const found = (asked ? [asked] : ["chromium", "chromium-browser", "google-chrome"])
-    .map((name) => spawnSync("sh", ["-c", `command -v "${name}"`], { encoding: "utf8" }).stdout.trim())
-    .find(Boolean);
-  if (!found) throw new Error("there is no browser: install Chromium (Debian: apt install chromium), or set CHROMIUM");
-  return found;
-}
-
 for (const [file, how] of [[built, "make playground"], [taut, "cargo build --release -p taut-cli"]]) {
   if (!existsSync(file)) throw new Error(`${file} is missing: ${how}`);
-}
-
-const browser = await chromium.launch({ executablePath: browserPath(), args: ["--no-sandbox"] });
-const passed = [];
-const problems = [];
-
-async function check(name, run) {
-  if (process.env.ONLY && !name.includes(process.env.ONLY)) return;
-  const began = performance.now();
-  try {
-    const said = await run();
-    passed.push(name);
-    console.log(`ok    ${name}${said ? `: ${said}` : ""} (${((performance.now() - began) / 1e3).toFixed(1)} s)`);
-  } catch (error) {
-    problems.push(name);
-    console.log(`FAIL  ${name}\n${String(error.stack ?? error).replace(/^/gm, "      ")}`);
-  }
 }
 
 /** The page, with the preset that takes least. */
@@ -118,9 +90,7 @@ async function frames(page) {
   // A busy machine draws few frames a second; each of them counts alone.
   await page.waitForFunction(() => performance.getEntriesByName("frame", "measure").length >= 40, null, { timeout: 60_000 });
   const spans = await page.evaluate(() => performance.getEntriesByName("frame", "measure").map((entry) => entry.duration));
-  spans.sort((a, b) => a - b);
-  const at = (share) => spans[Math.floor((spans.length - 1) * share)];
-  return { median: at(0.5), p95: at(0.95), count: spans.length };
+  return spread(spans);
 }
 
 const shown = (value) => (value === undefined ? "–" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4))));
@@ -286,24 +256,14 @@ await check("PLAY-5 everything can be done with the keyboard", async () => {
   return `${seen.size} stops`;
 });
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 for (const [scheme, width] of [["light", 1280], ["dark", 1280], ["light", 390]]) {
   await check(`PLAY-5 axe finds nothing: ${scheme}, ${width} px`, async () => {
     const page = await open(undefined, { colorScheme: scheme, viewport: { width, height: 844 } });
     await results(page);
     await page.waitForTimeout(300);
-    await page.evaluate(axe);
-    const found = await page.evaluate(async () => {
-      const { violations, passes } = await window.axe.run();
-      return {
-        passes: passes.length,
-        violations: violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`)),
-      };
-    });
-    assert.deepEqual(found.violations, []);
-    assert.ok(found.passes > 15);
+    const rules = await accessible(page);
     await close(page);
-    return `${found.passes} rules`;
+    return `${rules} rules`;
   });
 }
 
@@ -381,8 +341,4 @@ if (process.env.PICTURES) {
   }
 }
 
-await browser.close();
-const frame = slowest.median > 0 ? `; slowest frame ${slowest.median.toFixed(2)} ms in the median` : "";
-console.log(`\nplayground: ${passed.length} passed, ${problems.length} failed${frame}`);
-// Nothing that ran is no success.
-process.exitCode = problems.length === 0 && passed.length > 0 ? 0 : 1;
+await finish("playground", slowest.median > 0 ? `; slowest frame ${slowest.median.toFixed(2)} ms in the median` : "");

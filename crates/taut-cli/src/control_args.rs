@@ -1,14 +1,19 @@
-//! `--control`: the socket through which a command's stack can be observed; `--socket`: the stack to observe.
+//! `--control`: the socket through which a command's stack can be observed, and `--dash`, a page of what is seen through it;
+//! `--socket`: the stack to observe.
 //!
 //! Called by every command that runs a stack, and by those that show or change one, such as `ss`, `qdisc` and
 //! `addr`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut_control::place::{self, Running};
 use taut_control::{Client, ClientError};
+
+use crate::dash::PageArgs;
+use crate::dash::watch::Which;
 
 /// The control socket of a stack that a command runs.
 #[derive(Args, Clone, Debug, Default)]
@@ -19,12 +24,24 @@ pub struct ControlArgs {
     /// or /tmp/taut-UID]
     #[arg(long, value_name = "PATH|none")]
     pub control: Option<PathBuf>,
+    /// A live page of the stack.
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 impl ControlArgs {
-    /// Applies the option to a builder. If the default place cannot be used, prints a warning and continues without a
+    /// Shows the page of `--dash`, and gives a builder the socket.
+    ///
+    /// # Errors
+    /// When the page cannot be shown.
+    pub fn apply(&self, builder: taut::StackBuilder) -> io::Result<taut::StackBuilder> {
+        self.show_page()?;
+        Ok(self.open_socket(builder))
+    }
+
+    /// Gives a builder the socket. If the default place cannot be used, prints a warning and continues without a
     /// socket, because the command can do its work without it.
-    pub fn apply(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
+    pub fn open_socket(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
         match &self.control {
             Some(path) if path == Path::new("none") => builder,
             Some(path) => builder.control(path),
@@ -38,11 +55,32 @@ impl ControlArgs {
         }
     }
 
+    /// Shows the page of `--dash`, if it is wanted, until the process ends.
+    ///
+    /// # Errors
+    /// When its address cannot be used, or the stack will have no control socket.
+    pub fn show_page(&self) -> io::Result<()> {
+        if self.page.dash.is_none() {
+            return Ok(());
+        }
+        let refuse =
+            |why: &str| io::Error::other(format!("--dash reads the stack through its control socket: {why}"));
+        let which = match &self.control {
+            Some(path) if path == Path::new("none") => return Err(refuse("leave out --control none")),
+            Some(path) => Which::Socket(path.clone()),
+            None => {
+                place::default_directory().map_err(|error| refuse(&error.to_string()))?;
+                Which::Process(std::process::id())
+            }
+        };
+        self.page.show(which).map_err(|error| io::Error::other(format!("{error:#}")))
+    }
+
     /// The same option for a second stack in the process: only one stack can use a given path.
     #[must_use]
     pub fn for_another(&self) -> Self {
         let control = self.control.as_ref().map(|_| PathBuf::from("none"));
-        Self { control }
+        Self { control, page: PageArgs::default() }
     }
 }
 

@@ -370,7 +370,7 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         if let Some(machine) = machine {
             return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
         }
-        let mut builder = args.control.apply(Stack::builder());
+        let mut builder = args.control.apply(Stack::builder())?;
         for (_, own) in &pairs {
             builder = builder.address(&own.to_string());
         }
@@ -442,7 +442,8 @@ async fn serve_machines(
 ) -> anyhow::Result<()> {
     let server = args.server(settings, resolver);
     let log = args.log_format();
-    let builder = || args.control.apply(Stack::builder());
+    args.control.show_page()?;
+    let builder = || args.control.open_socket(Stack::builder());
     let serving = async {
         match &args.out {
             None => machine.serve(&server, Arc::new(HostSockets), forwards, log, builder).await,

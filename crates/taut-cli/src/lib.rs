@@ -10,6 +10,7 @@
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut metrics` | `metrics.rs` |
+//! | `taut dash`, `taut top` | `dash.rs`, with its files in `dash/`; `top.rs`; `top_view.rs`: the picture |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
 //! | `taut addr`, `taut route`, `taut mtu` | `addr.rs`, `route.rs`, `mtu.rs`; `network_args.rs`: which stack |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
@@ -23,7 +24,8 @@
 //! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from
 //! there, in `congestion_args.rs` for its congestion control,
 //! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
-//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
+//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it. `http_loop.rs` is below the pages
+//! for people and collectors.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -33,6 +35,7 @@ pub mod auto_args;
 pub mod clock;
 pub mod congestion_args;
 pub mod control_args;
+pub mod dash;
 pub mod demo;
 pub mod dial;
 pub mod explain;
@@ -42,6 +45,7 @@ pub mod gateway_config;
 pub mod gateway_guest;
 pub mod gateway_log;
 pub mod get;
+pub mod http_loop;
 pub mod interrupt;
 pub mod iperf;
 pub mod link_args;
@@ -67,6 +71,8 @@ pub mod ss_format;
 pub mod summary;
 pub mod sysctl;
 pub mod text;
+pub mod top;
+pub mod top_view;
 pub mod transfer;
 pub mod transport;
 pub mod udp;
@@ -102,6 +108,8 @@ enum Command {
     Ss(ss::SsArgs),
     Nstat(nstat::NstatArgs),
     Metrics(metrics::MetricsArgs),
+    Dash(dash::DashArgs),
+    Top(top::TopArgs),
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     #[command(visible_alias = "address")]
@@ -162,6 +170,8 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Ss(args) => ss::run(args),
         Command::Nstat(args) => nstat::run(args),
         Command::Metrics(args) => metrics::run(args),
+        Command::Dash(args) => dash::run(args),
+        Command::Top(args) => top::run(args),
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
         Command::Addr(args) => addr::run(args),

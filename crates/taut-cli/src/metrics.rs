@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -11,12 +10,12 @@ use clap::Args;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use taut_control::openmetrics::{CONTENT_TYPE, Exposition};
-use taut_control::{Client, ClientError, place};
+use taut_control::{Client, ClientError};
 use tokio::net::TcpListener;
 
-use crate::interrupt;
+use crate::dash::watch::Which;
+use crate::{http_loop, interrupt};
 
 /// Prints the numbers of this user's running stacks as OpenMetrics, or serves them at /metrics for Prometheus.
 #[derive(Args, Debug)]
@@ -28,35 +27,19 @@ pub struct MetricsArgs {
     listen: Option<SocketAddr>,
 }
 
-/// How many collectors are served at the same time.
-const MAX_COLLECTORS: usize = 16;
-/// How long a collector may take to ask.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Runs `taut metrics`.
 ///
 /// # Errors
 /// When the address is in use, or the directory of the control sockets cannot be read.
 pub fn run(args: &MetricsArgs) -> anyhow::Result<()> {
     let Some(at) = args.listen else {
-        print!("{}", text()?);
+        print!("{}", text(&Which::All)?);
         return Ok(());
     };
     interrupt::or_interrupted(async {
         let listener = TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
         eprintln!("serving http://{}/metrics", listener.local_addr()?);
-        let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_COLLECTORS));
-        loop {
-            let place = std::sync::Arc::clone(&places).acquire_owned().await?;
-            let (stream, _) = listener.accept().await?;
-            tokio::spawn(async move {
-                let mut server = hyper::server::conn::http1::Builder::new();
-                server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
-                // A collector that hangs up asks again.
-                _ = server.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
-                drop(place);
-            });
-        }
+        match http_loop::serve(&listener, service_fn(answer)).await {}
     })
 }
 
@@ -73,25 +56,28 @@ async fn answer(request: Request<hyper::body::Incoming>) -> Result<Response<Full
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return respond(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n".to_owned());
     }
-    match tokio::task::spawn_blocking(text).await {
+    match tokio::task::spawn_blocking(|| text(&Which::All)).await {
         Ok(Ok(text)) => respond(StatusCode::OK, CONTENT_TYPE, text),
         Ok(Err(error)) => respond(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error:#}\n")),
         Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
     }
 }
 
-/// All stacks. One that ends meanwhile, or belongs to another version, is left out.
-fn text() -> anyhow::Result<String> {
+/// The numbers of these stacks. One that ends meanwhile, or belongs to another version, is left out.
+///
+/// # Errors
+/// When the directory of the control sockets cannot be read.
+pub(crate) fn text(which: &Which) -> anyhow::Result<String> {
     let mut all = Exposition::default();
-    for stack in place::running()? {
+    for path in which.paths()? {
         let mut ask = || {
-            let mut client = Client::connect(&stack.path)?;
+            let mut client = Client::connect(&path)?;
             let (who, counters) = (client.identity()?, client.counters()?);
             all.add_stack(&who, &counters, &client.summary()?, &client.report()?);
             Ok::<_, ClientError>(())
         };
         if let Err(error) = ask() {
-            eprintln!("taut: {} is left out: {error}", stack.path.display());
+            eprintln!("taut: {} is left out: {error}", path.display());
         }
     }
     Ok(all.text())

@@ -22,6 +22,8 @@ use crate::serve::Accept;
 /// The reason, with advice.
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     let config = args.congestion.config(controllers)?;
+    // What is wrong with it is said before anything is opened.
+    args.control.show_page()?;
     let builder = match args.open()? {
         Opened::Tun(queues) => over(queues, config, &args.addresses),
         Opened::Packet(queues) => {
@@ -33,7 +35,7 @@ pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::St
             with(builder.device(device), &args.addresses)
         }
     };
-    Ok(args.control.apply(args.record.apply(args.priority.apply(builder))).build()?)
+    Ok(args.control.apply(args.record.apply(args.priority.apply(builder)))?.build()?)
 }
 
 /// A stack on an open TUN, with a shard for each queue.
@@ -48,7 +50,7 @@ pub fn on_tun(
     record: &RecordArgs,
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
-    control.apply(record.apply(priority.apply(over(queues, config, addresses)))).build()
+    control.apply(record.apply(priority.apply(over(queues, config, addresses))))?.build()
 }
 
 /// A description of that stack.
@@ -70,7 +72,7 @@ pub fn on_pipe(
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
     let builder = taut::Stack::builder().config(config).device_name("in-process").device(pipe);
-    control.apply(record.apply(priority.apply(with(builder, addresses)))).build()
+    control.apply(record.apply(priority.apply(with(builder, addresses))))?.build()
 }
 
 fn with(builder: taut::StackBuilder, addresses: &[Cidr]) -> taut::StackBuilder {

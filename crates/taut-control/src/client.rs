@@ -14,6 +14,7 @@ use crate::network::{Change, NetworkSnapshot};
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
 use crate::qdisc::QdiscSnapshot;
+use crate::sample::ConnSample;
 use crate::snapshot::{
     ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
 };
@@ -300,6 +301,17 @@ impl Client {
     pub fn reports(&mut self) -> Result<Vec<ConnReportSnapshot>, ClientError> {
         self.list(&Request::Reports, |reply| match reply {
             Reply::Reports(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Of each present connection, the numbers that move.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn samples(&mut self) -> Result<Vec<ConnSample>, ClientError> {
+        self.list(&Request::Samples, |reply| match reply {
+            Reply::Samples(found) => Ok(found),
             other => Err(other),
         })
     }

@@ -1,7 +1,7 @@
 //! Reads and controls a running stack from another process, over a Unix socket that only its owner may use.
 //!
 //! ```text
-//!   taut ss, nstat, sysctl, explain, addr     the program that runs the stack
+//!   taut ss, nstat, sysctl, explain, dash     the program that runs the stack
 //!   ┌────────┐   {"v":1,"request":…}\n       ┌────────┐  a batch at a time   ┌───────┐
 //!   │ Client │──────────────────────────────▶│ Server │─────────────────────▶│ Stack │
 //!   │        │◀──────────────────────────────│ thread │◀─────────────────────│       │
@@ -33,6 +33,7 @@ pub mod openmetrics;
 pub mod place;
 pub mod protocol;
 pub mod qdisc;
+pub mod sample;
 pub mod server;
 mod session;
 pub mod snapshot;

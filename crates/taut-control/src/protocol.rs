@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{Change, NetworkSnapshot};
 use crate::qdisc::QdiscSnapshot;
+use crate::sample::ConnSample;
 use crate::snapshot::{
     ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
 };
@@ -65,6 +66,8 @@ pub enum Request {
     Report,
     /// The same for each connection: [`Reply::Reports`].
     Reports,
+    /// Of each connection, the numbers that move: [`Reply::Samples`].
+    Samples,
     /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
     QdiscShow,
     /// Replaces them; the reply has the new ones: [`Reply::Qdiscs`].
@@ -166,6 +169,8 @@ pub enum Reply {
     Report(Box<ReportSnapshot>),
     /// To [`Request::Reports`], in parts.
     Reports(Vec<ConnReportSnapshot>),
+    /// To [`Request::Samples`], in parts.
+    Samples(Vec<ConnSample>),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
     /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),

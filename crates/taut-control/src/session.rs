@@ -16,7 +16,7 @@ use taut_replay::Taped;
 use crate::network;
 use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::server::Source;
-use crate::snapshot;
+use crate::{sample, snapshot};
 
 /// Connections copied at a time under the lock: some tens of microseconds.
 const BATCH: usize = 64;
@@ -33,6 +33,7 @@ type Ids = vec::IntoIter<(usize, ConnId)>;
 enum Rest {
     Connections(Ids),
     Reports(Ids),
+    Samples(Ids),
 }
 
 /// A connected client.
@@ -168,6 +169,7 @@ impl Session {
         let rest = match request {
             Request::Connections => gather(source).map(Rest::Connections),
             Request::Reports => gather(source).map(Rest::Reports),
+            Request::Samples => gather(source).map(Rest::Samples),
             _ => None,
         };
         if let Some(rest) = rest {
@@ -220,13 +222,14 @@ impl Session {
         let reply = match &mut rest {
             Rest::Connections(ids) => batch(source, ids, snapshot::conn).map(Reply::Connections),
             Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
+            Rest::Samples(ids) => batch(source, ids, sample::copy).map(Reply::Samples),
         };
         let Some(reply) = reply else {
             self.is_closing = true;
             return ReplyLine::last(stopped());
         };
         let more = match &rest {
-            Rest::Connections(ids) | Rest::Reports(ids) => ids.len() > 0,
+            Rest::Connections(ids) | Rest::Reports(ids) | Rest::Samples(ids) => ids.len() > 0,
         };
         self.rest = more.then_some(rest);
         ReplyLine { more, ..ReplyLine::last(reply) }
@@ -343,6 +346,7 @@ fn answer(request: &Request, stack: &mut Taped, now: Instant, identity: &Identit
         Request::Report
         | Request::Connections
         | Request::Reports
+        | Request::Samples
         | Request::QdiscShow
         | Request::QdiscReplace { .. }
         | Request::QdiscDelete => return None,

@@ -185,7 +185,7 @@ fn limit(rate: u64) -> Option<u64> {
 }
 
 /// A state as `ss` prints it.
-const fn state_name(state: State) -> &'static str {
+pub(crate) const fn state_name(state: State) -> &'static str {
     match state {
         State::SynSent => "SYN-SENT",
         State::SynReceived => "SYN-RECV",

@@ -19,7 +19,7 @@ impl Observer {
         Self { dir: Scratch::new(test) }
     }
 
-    fn command(&self, args: &[&str]) -> std::process::Command {
+    pub(crate) fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = taut(args);
         command.env("TAUT_CONTROL_DIR", &*self.dir).env_remove("TAUT_NSTAT_HISTORY");
         command
@@ -66,7 +66,7 @@ impl Observer {
 }
 
 /// Starts curl in the lab's namespace, with a limited rate.
-fn slow_curl(lab: &Lab, rate: &str) -> Running {
+pub(crate) fn slow_curl(lab: &Lab, rate: &str) -> Running {
     let url = format!("http://{TAUT}/large");
     let mut curl = std::process::Command::new("curl");
     curl.args(["--silent", "--limit-rate", rate, "--output", "/dev/null", &url]);

@@ -1,0 +1,55 @@
+//! The loop below the small servers for people and collectors: a bounded number of connections, each of one request, which
+//! has to be complete in ten seconds.
+//!
+//! Called by `metrics.rs` and `dash/server.rs`. `taut serve` has one of its own: its connections are a stack's.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Buf;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+
+/// How many connections are served at the same time; others wait.
+pub const CONNECTIONS_MAX: usize = 32;
+/// How long a client may take to ask.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may leave what was sent to it in its socket; then the kernel ends the connection.
+const TAKEN_WITHIN_MS: u32 = 60_000;
+/// How long to wait after a connection that could not be accepted, for lack of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves for ever.
+pub async fn serve<S, B>(listener: &TcpListener, service: S) -> Infallible
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Body + Send + 'static,
+    B::Data: Buf + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        // Without it, one that reads nothing would keep its place; nothing else depends on it.
+        _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, TAKEN_WITHIN_MS);
+        let service = service.clone();
+        tokio::spawn(async move {
+            let mut server = hyper::server::conn::http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+            // A client that hangs up asks again.
+            _ = server.serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+    }
+}
