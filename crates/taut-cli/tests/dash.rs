@@ -41,7 +41,7 @@ impl Pair {
         let dir = Scratch::new(&format!("dash-{test}"));
         let (here, there) = taut::device::pipe(LinkCaps::offloading(1500), 4 << 20).unwrap();
         let near = taut::Stack::builder().device(here).address(NEAR).device_name("pipe0");
-        let near = near.control(&dir.join("s")).build().unwrap();
+        let near = near.control(dir.join("s")).build().unwrap();
         let far = taut::Stack::builder().device(there).address(FAR).build().unwrap();
         Self { near, far, dir }
     }

@@ -17,7 +17,7 @@
 //! Called by `watch.rs`.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ type Name = (u32, u64, SocketAddr, SocketAddr);
 pub struct Sampler {
     number: u64,
     at: Option<Duration>,
-    before: HashMap<Name, ConnSample>,
+    before: BTreeMap<Name, ConnSample>,
 }
 
 impl Sampler {

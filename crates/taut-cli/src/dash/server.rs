@@ -81,7 +81,6 @@ struct Server {
 }
 
 /// Everything at that address: samples from `feed`, OpenMetrics of the stacks `which`.
-#[must_use]
 pub fn router(access: Access, feed: Feed, which: Which) -> Router {
     let server = Server { access, feed, which, metrics: Arc::default() };
     let numbers = Router::new()

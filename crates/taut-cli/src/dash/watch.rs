@@ -7,7 +7,7 @@
 //!
 //! Called by `feed.rs` and `top.rs`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ impl Which {
 pub struct Watch {
     which: Which,
     interval: Duration,
-    clients: HashMap<PathBuf, Client>,
+    clients: BTreeMap<PathBuf, Client>,
     sampler: Sampler,
     clock: Stopwatch,
     /// When the last look was over, and how long it took.
@@ -85,7 +85,7 @@ impl Watch {
     #[must_use]
     pub fn new(which: Which, interval: Duration) -> Self {
         let clock = Stopwatch::start();
-        Self { which, interval, clients: HashMap::new(), sampler: Sampler::default(), clock, last: None }
+        Self { which, interval, clients: BTreeMap::new(), sampler: Sampler::default(), clock, last: None }
     }
 
     /// Which stacks these are.
