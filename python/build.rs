@@ -1,5 +1,5 @@
-//! Gives the sources of the simulator a name, `TAUT_SOURCES`: a number that differs when one of them does. A sweep keeps
-//! it beside each figure, and so never takes a figure of other code for one of this.
+//! Gives the sources of the simulator a name, `TAUT_SOURCES`: a number that differs when one of them does.
+//! A sweep keeps it beside each figure, and so never takes a figure of other code for one of this.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

@@ -55,7 +55,8 @@ struct Options {
     /// How many edits are tried at the same time
     #[arg(short, long, default_value_t = 2)]
     jobs: usize,
-    /// Leave out tests that take longer, in seconds: an edit that only they notice counts as one that survived
+    /// Leave out tests that take longer, in seconds: an edit that only they notice counts as one that
+    /// survived
     #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
     slowest: f64,
 }

@@ -1,8 +1,8 @@
 //! Runs tests with an edit on, until one fails.
 //!
 //! A first run without any edit times every test and records which edits it reaches; then only those tests run that reach
-//! the edit, and that take less than `--slowest`. A run may take five times the processor time of the same tests without an edit, and two seconds: processor
-//! time, so that a stopped or busy machine kills nothing.
+//! the edit, and that take less than `--slowest`. A run may take five times the processor time of the same
+//! tests without an edit, and two seconds: processor time, so that a stopped or busy machine kills nothing.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};

@@ -1,6 +1,7 @@
-//! What a sweep needs of the native half: a grid as a list of series, each one a point, a case and a variant with its
-//! seeds; the run of one seed, wherever the series was carried to; and the table of figures that came back. Called by
-//! `lib/taut_lab/_sweep.py`, which has the order, the places and the files.
+//! What a sweep needs of the native half: a grid as a list of series, each one a point, a case and a
+//! variant with its seeds; the run of one seed, wherever the series was carried to; and the table of
+//! figures that came back. Called by `lib/taut_lab/_sweep.py`, which has the order, the places and the
+//! files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,8 +60,8 @@ pub(crate) fn read_beside(directory: &Path, file: &str) -> Result<Vec<u8>, Strin
     fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// What a run depends on beside its seed and the code: every value of its scenario. `seeds` and `live` say which runs
-/// there are, and change none.
+/// What a run depends on beside its seed and the code: every value of its scenario. `seeds` and `live` say
+/// which runs there are, and change none.
 fn describes(variation: &Variation) -> String {
     let mut parameters = variation.parameters.clone();
     for key in ["seeds", "live"] {

@@ -100,8 +100,8 @@ impl Programs {
         Ok(line)
     }
 
-    /// Starts a gateway in the world's host, and waits until its guest can connect. With `link`, taut sends by a
-    /// stack of its own with this controller.
+    /// Starts a gateway in the world's host, and waits until its guest can connect. With `link`, taut sends
+    /// by a stack of its own with this controller.
     pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
         let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy);
         let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
@@ -149,7 +149,8 @@ impl Programs {
                 let file = std::env::temp_dir().join(format!("taut-t2p-{}", std::process::id()));
                 _ = std::fs::remove_file(&file);
                 let mut command = Command::new(&self.tun2proxy);
-                // At its strongest: room for all flows, and the segment size that it would not announce by itself.
+                // At its strongest: room for all flows, and the segment size that it would not announce by
+                // itself.
                 command.args(["--proxy", "none", "--max-sessions", "20000", "--tcp-mss", "1460"]);
                 command.args(["--verbosity", "off", "--unshare", "--tun", "tun0", "--unshare-pidfile"]);
                 guest.gateway.push(spawn(world, command.arg(&file))?);

@@ -13,9 +13,9 @@
 //! | `work.rs` | what a guest does, and its measure |
 //! | `table.rs` | samples in, a table out |
 //!
-//! In a round each gateway gets a new world, so that nothing is left of the one before. The controller of the host's
-//! sockets is that of the host's route, for all gateways the same; what the kernel says of a running connection is
-//! printed. `benches/gateway.sh` gets the gateways.
+//! In a round each gateway gets a new world, so that nothing is left of the one before. The controller of
+//! the host's sockets is that of the host's route, for all gateways the same; what the kernel says of a
+//! running connection is printed. `benches/gateway.sh` gets the gateways.
 
 mod gateways;
 mod servers;

@@ -42,8 +42,8 @@ const CLIENTS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
-    /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody through for two
-    /// minutes after them.
+    /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody
+    /// through for two minutes after them.
     pub const ALL: &[Self] = &[
         Self::Refused,
         Self::HalfClose,

@@ -1,5 +1,5 @@
-//! `--control`: the socket through which a command's stack can be observed, and `--dash`, a page of what is seen through it;
-//! `--socket`: the stack to observe.
+//! `--control`: the socket through which a command's stack can be observed, and `--dash`, a page of what is
+//! seen through it; `--socket`: the stack to observe.
 //!
 //! Called by every command that runs a stack, and by those that show or change one, such as `ss`, `qdisc` and
 //! `addr`.
@@ -39,8 +39,8 @@ impl ControlArgs {
         Ok(self.open_socket(builder))
     }
 
-    /// Gives a builder the socket. If the default place cannot be used, prints a warning and continues without a
-    /// socket, because the command can do its work without it.
+    /// Gives a builder the socket. If the default place cannot be used, prints a warning and continues
+    /// without a socket, because the command can do its work without it.
     pub fn open_socket(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
         match &self.control {
             Some(path) if path == Path::new("none") => builder,

@@ -1,4 +1,5 @@
-//! `taut dash`: a live page of what each connection of the running stacks does; `--dash` of the commands that run one.
+//! `taut dash`: a live page of what each connection of the running stacks does; `--dash` of the commands
+//! that run one.
 //!
 //! | file | has |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | `server.rs` | what the address answers |
 //! | `page/` | the page: files as they are in the binary |
 //!
-//! `top.rs` shows the same samples in a terminal. What a reader needs to know is in docs/dashboard.md.
+//! `top.rs` shows the same samples in a terminal. For users there is docs/dashboard.md.
 
 pub mod access;
 pub mod feed;
@@ -32,7 +33,8 @@ use crate::dash::feed::Feed;
 use crate::dash::watch::{Watch, Which};
 use crate::{http_loop, interrupt, output};
 
-/// Shows what every connection of the running stacks does, live, on a page: bytes per queue, what holds them back, windows, rates.
+/// Shows what every connection of the running stacks does, live, on a page: bytes per queue, what holds
+/// them back, windows, rates.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut dash\n  taut dash --listen 0.0.0.0:9118 --token \"$(openssl rand -hex 16)\"\n  curl http://127.0.0.1:9118/metrics\n\n\
@@ -42,7 +44,8 @@ pub struct DashArgs {
     /// The address of the page: PORT on this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
     listen: SocketAddr,
-    /// What a reader must know to see it, 16 characters at least
+    /// A secret of at least 16 characters, without which nobody sees the numbers [default: none on loopback, else a
+    /// random one]
     #[arg(long, value_name = "TOKEN")]
     token: Option<Token>,
     #[command(flatten)]
@@ -73,10 +76,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Control")]
 pub struct PageArgs {
-    /// Show what each connection does, live, on a page (as `taut dash`): PORT on this machine only, or ADDRESS:PORT
+    /// Show what each connection does, live, on a page (as `taut dash`): PORT on this machine only, or
+    /// ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = access::listen)]
     pub dash: Option<SocketAddr>,
-    /// What a reader of the page must know, 16 characters at least [default: none on loopback, else a random one]
+    /// A secret of at least 16 characters, without which nobody sees the page's numbers [default: none on
+    /// loopback, else a random one]
     #[arg(long, value_name = "TOKEN", requires = "dash")]
     pub dash_token: Option<Token>,
 }

@@ -65,8 +65,8 @@ pub struct GatewayArgs {
     /// With --show-rules, print them as JSON
     #[arg(long, requires = "show_rules")]
     json: bool,
-    /// Forward a TCP port of this host to the guest, or, as auto, each at which the guest listens; may be given several
-    /// times
+    /// Forward a TCP port of this host to the guest, or, as auto, each at which the guest listens; may be
+    /// given several times
     #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
     tcp: Vec<String>,
     /// The same for UDP
@@ -263,7 +263,8 @@ impl GatewayArgs {
         Ok(all)
     }
 
-    /// The rights that are needed after the sandbox is closed: to make an interface, and to open ports below 1024.
+    /// The rights that are needed after the sandbox is closed: to make an interface, and to open ports
+    /// below 1024.
     fn kept_capabilities(&self, forwards: &[Forward]) -> CapabilitySet {
         let mut keep = CapabilitySet::empty();
         if self.tun.is_some() || matches!(self.out, Some(Out::Tun(_))) {

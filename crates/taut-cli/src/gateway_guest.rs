@@ -19,8 +19,8 @@ pub struct MachineArgs {
     /// Serve the virtual machine that connects to this socket: QEMU with -netdev stream,addr.type=unix
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     qemu: Option<PathBuf>,
-    /// Serve the virtual machine that sends frames to this datagram socket: vfkit and krunkit (unixSocketPath),
-    /// QEMU with -netdev dgram
+    /// Serve the virtual machine that sends frames to this datagram socket: vfkit and krunkit
+    /// (unixSocketPath), QEMU with -netdev dgram
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     vfkit: Option<PathBuf>,
     /// Serve at this socket whatever speaks to passt: libkrun, libvirt, QEMU. The same protocol as --qemu

@@ -1,7 +1,8 @@
-//! The loop below the small servers for people and collectors: a bounded number of connections, each of one request, which
-//! has to be complete in ten seconds.
+//! The loop below the small servers for people and collectors: a bounded number of connections, each of one
+//! request, which has to be complete in ten seconds.
 //!
-//! Called by `metrics.rs` and `dash/server.rs`. `taut serve` has one of its own: its connections are a stack's.
+//! Called by `metrics.rs` and `dash/server.rs`. `taut serve` has one of its own: its connections are a
+//! stack's.
 
 use std::convert::Infallible;
 use std::error::Error;

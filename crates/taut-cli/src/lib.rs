@@ -24,8 +24,8 @@
 //! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from
 //! there, in `congestion_args.rs` for its congestion control,
 //! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
-//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it. `http_loop.rs` is below the pages
-//! for people and collectors.
+//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
+//! `http_loop.rs` is below the pages for people and collectors.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -188,8 +188,9 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
     }
 }
 
-/// Adapts an example in a help text to a program with another name. It is asked for each help text, so the commands are listed
-/// once, and for `taut` itself not at all: of the 8 ms that `taut --version` took, 6 went there.
+/// Adapts an example in a help text to a program with another name. It is asked for each help text, so the
+/// commands are listed once, and for `taut` itself not at all: of the 8 ms that `taut --version` took, 6
+/// went there.
 fn renamed(help: &str, name: &str) -> String {
     static PARTS: LazyLock<Vec<String>> =
         LazyLock::new(|| Cli::command().get_subcommands().map(|part| part.get_name().to_owned()).collect());

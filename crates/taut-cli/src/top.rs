@@ -1,7 +1,8 @@
-//! `taut top`: what every connection of the running stacks does, live, in a terminal; or one sample of it, as text or JSON.
+//! `taut top`: what every connection of the running stacks does, live, in a terminal; or one sample of it,
+//! as text or JSON.
 //!
-//! The samples are those of `taut dash` (`dash/`); `top_view.rs` draws them. Three threads: one takes samples, one reads keys,
-//! and the main one draws when either has something.
+//! The samples are those of `taut dash` (`dash/`); `top_view.rs` draws them. Three threads: one takes
+//! samples, one reads keys, and the main one draws when either has something.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ use crate::dash::watch::{Watch, Which};
 use crate::top_view::{self, Order, View};
 use crate::{interrupt, output, text};
 
-/// Shows what every connection of the running stacks does, live, in the terminal: the page of `taut dash` without a browser.
+/// Shows what every connection of the running stacks does, live, in the terminal: the page of `taut dash`
+/// without a browser.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut top\n  taut top --by retrans\n  taut top --once --json\n\n\

@@ -7,8 +7,8 @@
 //!  10.9.0.2:80 → 10.9.0.1:43974    ████▓▓▒▒         86 ms   receiver's window    3711   1.5 ms  30 Mbit/s  0
 //! ```
 //!
-//! Bars have one scale. Their parts are, from the left, unsent, below TCP, in flight, and received but unread; each has a colour and
-//! a pattern of its own. Called by `top.rs`.
+//! Bars have one scale. Their parts are, from the left, unsent, below TCP, in flight, and received but
+//! unread; each has a colour and a pattern of its own. Called by `top.rs`.
 
 use std::cmp::Reverse;
 
@@ -95,7 +95,11 @@ pub fn title(sample: &Sample) -> String {
         .iter()
         .map(|stack| format!("{} (pid {}) on {}", stack.program, stack.pid, stack.device))
         .collect();
-    let stacks = if stacks.is_empty() { "no stack is running".to_owned() } else { stacks.join(", ") };
+    let stacks = match sample.number {
+        0 => "looking for stacks".to_owned(),
+        _ if stacks.is_empty() => "no stack is running".to_owned(),
+        _ => stacks.join(", "),
+    };
     let Queues { unsent, device, in_flight, unread } = sample.all.queues;
     format!(
         "{stacks} · {} connections · goodput {} · unsent {}, below TCP {}, in flight {}, unread {} · {} retransmitted",
@@ -152,7 +156,8 @@ fn parts(queues: &Queues) -> [u64; 4] {
     [queues.unsent, queues.device, queues.in_flight, queues.unread]
 }
 
-/// A bar of `width` characters for `full` bytes. What is not nothing has a character at least, as long as there is room.
+/// A bar of `width` characters for `full` bytes. What is not nothing has a character at least, as long as
+/// there is room.
 fn bar(queues: &Queues, full: u64, width: u16) -> Line<'static> {
     let mut room = usize::from(width);
     let mut spans = Vec::new();

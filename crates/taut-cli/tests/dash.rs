@@ -1,5 +1,6 @@
-//! The dashboard over HTTP, with stacks on a link in memory: what its address answers, to whom, and what that costs the stack.
-//! `end_to_end/dash.rs` has the commands, `playground/test/dash.mjs` the page in a browser.
+//! The dashboard over HTTP, with stacks on a link in memory: what its address answers, to whom, and what
+//! that costs the stack. `end_to_end/dash.rs` has the commands, `playground/test/dash.mjs` the page in a
+//! browser.
 #![allow(missing_docs, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -424,7 +425,8 @@ fn what_watching_costs() {
             });
         }
     });
-    // Of a part: the processor time of all threads but the page's, of the one that answers, and the bytes that arrived.
+    // Of a part: the processor time of all threads but the page's, of the one that answers, and the bytes
+    // that arrived.
     let part = || {
         let all = || processor_time(|name| name != WATCHER);
         let (began, before) = (now(), (all(), answering(), taken.load(Ordering::Relaxed)));

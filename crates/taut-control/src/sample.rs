@@ -1,9 +1,11 @@
-//! Of each connection, the numbers that move: for programs that look often, such as `taut dash` and `taut top`.
+//! Of each connection, the numbers that move: for programs that look often, such as `taut dash` and `taut
+//! top`.
 //!
 //! A [`ConnSnapshot`](crate::snapshot::ConnSnapshot) and a
-//! [`ConnReportSnapshot`](crate::snapshot::ConnReportSnapshot) together have these numbers, and five times as many
-//! bytes, most of which stay as they are. Rates and "since the last look" are the reader's to compute: a stack keeps
-//! nothing for those who watch it. Copied under the stack's lock by `session.rs`, and made text without it.
+//! [`ConnReportSnapshot`](crate::snapshot::ConnReportSnapshot) together have these numbers, and five times
+//! as many bytes, most of which stay as they are. Rates and "since the last look" are the reader's to
+//! compute: a stack keeps nothing for those who watch it. Copied under the stack's lock by `session.rs`,
+//! and made text without it.
 
 use std::net::SocketAddr;
 

@@ -101,8 +101,8 @@ pub(crate) const A: u16 = 1;
 /// The type of one with an IPv6 address (RFC 3596).
 pub(crate) const AAAA: u16 = 28;
 
-/// A question for the records of one type that a name has, class IN, recursion desired; `None` if the text is no name.
-/// A name beyond ASCII must have been encoded by whoever asks for it.
+/// A question for the records of one type that a name has, class IN, recursion desired; `None` if the text
+/// is no name. A name beyond ASCII must have been encoded by whoever asks for it.
 pub(crate) fn ask(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut message = Vec::with_capacity(HEADER + name.len() + 6);

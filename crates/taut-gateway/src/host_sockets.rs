@@ -95,8 +95,8 @@ pub fn pings_are_allowed() -> bool {
     ping_socket(IpAddr::from([127, 0, 0, 1])).is_ok()
 }
 
-/// Each direction of a connection has one task that waits, whose waker tokio keeps with the socket: no future of 150
-/// bytes for each.
+/// Each direction of a connection has one task that waits, whose waker tokio keeps with the socket: no
+/// future of 150 bytes for each.
 impl Upstream for TcpStream {
     async fn readable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_read_ready(cx)).await
@@ -139,8 +139,8 @@ impl Upstream for TcpStream {
     }
 }
 
-/// Reads at most `room` bytes. If there were fewer, tokio hears that nothing is left: the next read waits for news, and does not
-/// ask the kernel in vain.
+/// Reads at most `room` bytes. If there were fewer, tokio hears that nothing is left: the next read waits
+/// for news, and does not ask the kernel in vain.
 fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result<usize> {
     let mut count = 0;
     let more = stream.try_io(Interest::READABLE, || {

@@ -1,5 +1,6 @@
-//! At which ports a guest listens, by the tables of its namespace (`/proc/PID/net/tcp`, proc_net_tcp(5)): they are
-//! opened at once and read again and again, so that a confined gateway can read them, also when that process has ended.
+//! At which ports a guest listens, by the tables of its namespace (`/proc/PID/net/tcp`, proc_net_tcp(5)):
+//! they are opened at once and read again and again, so that a confined gateway can read them, also when
+//! that process has ended.
 //!
 //! A port at which the guest listens on its loopback alone is not for others, and is left out.
 
@@ -148,7 +149,8 @@ mod tests {
         assert_eq!(ports(text).into_iter().collect::<Vec<_>>(), expected);
         let many: String = (1..3_000).map(|port| format!("0: 00000000:{port:04X} 0:0 0A\n")).collect();
         assert_eq!(ports(&many).len(), MOST);
-        // This process's own namespace: what is opened later is seen by the descriptor that was opened before.
+        // This process's own namespace: what is opened later is seen by the descriptor that was opened
+        // before.
         let mut own = Listening::of(std::process::id()).unwrap();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();

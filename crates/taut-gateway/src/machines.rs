@@ -11,8 +11,8 @@
 //! (`taut::device::frames::Peer`), and if it is not, all flows end. Either way the socket stays, and the next
 //! machine is served like the first.
 //!
-//! **One machine at a time.** A second connection is closed at once, with a line in the log: both would have the same
-//! address.
+//! **One machine at a time.** A second connection is closed at once, with a line in the log: both would
+//! have the same address.
 
 use std::fs;
 use std::io;
@@ -138,7 +138,8 @@ impl Machines {
     /// Makes the socket. A file that a gateway has left there is replaced.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another program is there, or a file that is no socket; those of `bind(2)`.
+    /// [`io::ErrorKind::AddrInUse`] if another program is there, or a file that is no socket; those of
+    /// `bind(2)`.
     pub fn listen(plug: Plug, path: &Path) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         make_place(path).map_err(named)?;

@@ -119,8 +119,8 @@ impl Clients for taut::TcpListener {
     }
 }
 
-/// Connections that the kernel hands over although they are for others (`IP_TRANSPARENT`, with a rule of netfilter's
-/// TPROXY): each is for the address at which it arrives.
+/// Connections that the kernel hands over although they are for others (`IP_TRANSPARENT`, with a rule of
+/// netfilter's TPROXY): each is for the address at which it arrives.
 #[derive(Debug)]
 pub struct Transparent(tokio::net::TcpListener);
 
@@ -250,7 +250,8 @@ impl Server {
         let (upstream, flow) = match reached {
             Ok(reached) => reached,
             Err(why) => {
-                // One that asked hears the reason; one that did not sees what its own connection would have seen.
+                // One that asked hears the reason; one that did not sees what its own connection would have
+                // seen.
                 _ = client.write_all(&request::answer(asked, Err(why))).await;
                 if asked == Asked::Transparent {
                     client.abort();

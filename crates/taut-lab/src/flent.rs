@@ -1,9 +1,9 @@
-//! A run in the format of flent (version 3 of its results), so that its plots and those of taut show the same: `flent -p
-//! upload run.flent`. Called by `files.rs`.
+//! A run in the format of flent (version 3 of its results), so that its plots and those of taut show the
+//! same: `flent -p upload run.flent`. Called by `files.rs`.
 //!
-//! The file is one of flent's test `tcp_nup`: goodput of each flow by interval, their sum and average, and the smoothed
-//! round-trip time of the sender, where flent puts what it reads from `ss`. There are no pings in a run, and so no series
-//! of them. Virtual time begins at 0, which is 1970 for a reader.
+//! The file is one of flent's test `tcp_nup`: goodput of each flow by interval, their sum and average, and
+//! the smoothed round-trip time of the sender, where flent puts what it reads from `ss`. There are no pings
+//! in a run, and so no series of them. Virtual time begins at 0, which is 1970 for a reader.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! The form of captures (draft-ietf-opsawg-pcapng), for tshark and similar programs: written by `capture.rs` and
-//! `taut replay --capture`, read by `trace.rs`.
+//! The form of captures (draft-ietf-opsawg-pcapng), for tshark and similar programs: written by
+//! `capture.rs` and `taut replay --capture`, read by `trace.rs`.
 //!
 //! A file is a sequence of blocks: a section header, a block for each interface, and a block for each packet, with its time
 //! in nanoseconds. A block begins and ends with its length; all values are little-endian and padded to four bytes.

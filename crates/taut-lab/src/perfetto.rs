@@ -1,8 +1,9 @@
-//! A run as a trace for <https://ui.perfetto.dev>, in the JSON that it reads beside its own format (Chrome's trace events).
-//! Called by `files.rs`, for runs that keep their ACKs.
+//! A run as a trace for <https://ui.perfetto.dev>, in the JSON that it reads beside its own format
+//! (Chrome's trace events). Called by `files.rs`, for runs that keep their ACKs.
 //!
-//! Each flow is a process: counters of its window, its bytes and its round-trip time after every ACK, a slice for as long as
-//! one gate of the send path held it, and a mark for each retransmitted or dropped packet. Times are microseconds of the run.
+//! Each flow is a process: counters of its window, its bytes and its round-trip time after every ACK, a
+//! slice for as long as one gate of the send path held it, and a mark for each retransmitted or dropped
+//! packet. Times are microseconds of the run.
 
 use serde_json::{Value, json};
 

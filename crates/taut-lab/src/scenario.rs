@@ -1,7 +1,7 @@
 //! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
 //! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has the
-//! line in the middle, `value.rs` knows the units, `keys.rs` describes every key, `controllers.rs` looks up the congestion
-//! controls, `builtin.rs` has the built-in scenarios. Called by the runners.
+//! line in the middle, `value.rs` knows the units, `keys.rs` describes every key, `controllers.rs` looks up
+//! the congestion controls, `builtin.rs` has the built-in scenarios. Called by the runners.
 
 pub mod builtin;
 mod controllers;
@@ -442,7 +442,8 @@ impl Scenario {
         QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
     }
 
-    /// Mistakes that a single value does not show, whose range `keys.rs` has: returns the path of the wrong key, and the reason.
+    /// Mistakes that a single value does not show, whose range `keys.rs` has: returns the path of the wrong
+    /// key, and the reason.
     fn mistake(&self) -> Option<(String, String)> {
         let wrong = |path: &str, why: String| Some((path.to_owned(), why));
         if self.duration.value.is_zero() {

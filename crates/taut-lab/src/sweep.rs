@@ -1,5 +1,5 @@
-//! Sweeps: a scenario with every combination of changes. Called by the command and by the Python package, which run
-//! the points in their own ways.
+//! Sweeps: a scenario with every combination of changes. Called by the command and by the Python package,
+//! which run the points in their own ways.
 
 use std::fmt::Write as _;
 
@@ -129,8 +129,9 @@ impl Grid {
         Ok(points)
     }
 
-    /// Every point with its scenario, which `open` reads with the changes that it is given: first `changes`, such as
-    /// those of a command line, then the point's. `file` is the grid's name in messages; with `case`, only that one.
+    /// Every point with its scenario, which `open` reads with the changes that it is given: first
+    /// `changes`, such as those of a command line, then the point's. `file` is the grid's name in messages;
+    /// with `case`, only that one.
     ///
     /// # Errors
     /// Those of `open`; when a step is no valid change, or a variant or a case is not there.

@@ -1,5 +1,5 @@
-//! Recorded lines: what a cellular or satellite link could carry, from a file. `scenario/load.rs` asks for the file, and
-//! `taut_link::Trace` is the line.
+//! Recorded lines: what a cellular or satellite link could carry, from a file. `scenario/load.rs` asks for
+//! the file, and `taut_link::Trace` is the line.
 //!
 //! | file | means |
 //! |---|---|

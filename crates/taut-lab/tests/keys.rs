@@ -1,4 +1,5 @@
-//! The keys of scenarios: one table, and what is made from it. The numbers are those of the statements in docs/lab.md.
+//! The keys of scenarios: one table, and what is made from it. The numbers are those of the statements in
+//! docs/lab.md.
 
 use std::collections::BTreeSet;
 

@@ -297,7 +297,8 @@ fn lab_06_flent_s_file_has_the_intervals() {
             assert_eq!(rtt[at].as_f64(), ms, "{row:?}");
         }
     }
-    // 20 Mbit/s with 1448 of 1538 bytes of payload; over all intervals, since what was lost is acknowledged late.
+    // 20 Mbit/s with 1448 of 1538 bytes of payload; over all intervals, since what was lost is acknowledged
+    // late.
     let sum = file["results"]["TCP upload sum"].as_array().unwrap();
     let mean = sum.iter().map(|sum| sum.as_f64().unwrap()).sum::<f64>() / 40.0;
     assert!((9.0..18.84).contains(&mean), "{mean}");
@@ -332,7 +333,8 @@ fn lab_07_perfetto_s_file_has_the_acks_the_gates_and_the_losses() {
                 .collect();
             assert_eq!(values, expected, "{name}");
         }
-        // Slices cover the time from the first ACK to the end without a gap, and are never the same twice in a row.
+        // Slices cover the time from the first ACK to the end without a gap, and are never the same twice
+        // in a row.
         let slices = of("X", flow + 1);
         let mut at = rows[0]["t_s"].parse::<f64>().unwrap() * 1e6;
         for slice in &slices {

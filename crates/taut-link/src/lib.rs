@@ -16,8 +16,9 @@
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
 //! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) describes a discipline in the words of
 //! `tc` and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose
-//! wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`] (`policer.rs`) drops without a queue. [`Rate`] and its neighbours
-//! (`quantity.rs`) read `tc`'s units; [`Spread`] (`spread.rs`) records how full a queue was.
+//! wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`]
+//! (`policer.rs`) drops without a queue. [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
+//! [`Spread`] (`spread.rs`) records how full a queue was.
 //!
 //! ```
 //! use taut_core::Instant;

@@ -1,10 +1,11 @@
-//! A line whose rate was recorded: how many bytes it could have carried by each moment, again and again. For cellular and
-//! satellite links. Called by a router's port.
+//! A line whose rate was recorded: how many bytes it could have carried by each moment, again and again.
+//! For cellular and satellite links. Called by a router's port.
 //!
-//! A [`Trace`] is a sum that grows: by a rate, as in a recording of rates, or by a number of bytes at once, as in a
-//! recording of the moments at which a link could deliver (mahimahi's format, arrivals of a saturated link). A packet
-//! leaves when the sum has grown by its length since the packet before it left. While nothing waits, what could have been
-//! carried is lost. After its last moment, the trace begins again.
+//! A [`Trace`] is a sum that grows: by a rate, as in a recording of rates, or by a number of bytes at once,
+//! as in a recording of the moments at which a link could deliver (mahimahi's format, arrivals of a
+//! saturated link). A packet leaves when the sum has grown by its length since the packet before it left.
+//! While nothing waits, what could have been carried is lost. After its last moment, the trace begins
+//! again.
 //!
 //! Sums are billionths of a byte, so that a rate times nanoseconds is exact.
 
@@ -47,8 +48,8 @@ pub struct Moment {
 }
 
 impl Trace {
-    /// A recording of these moments, in order of time, that begins again after `period`. `None` if they are not in order,
-    /// end after the period, or carry nothing at all.
+    /// A recording of these moments, in order of time, that begins again after `period`. `None` if they are
+    /// not in order, end after the period, or carry nothing at all.
     #[must_use]
     pub fn new(moments: &[Moment], period: Duration, overhead_bytes: u32) -> Option<Self> {
         let mut pieces = Vec::with_capacity(moments.len() + 1);
@@ -138,7 +139,8 @@ impl TraceLine {
         self.free_at
     }
 
-    /// Begins to send an IP packet of `len` bytes, now or after the previous one. Returns when its last bit is sent.
+    /// Begins to send an IP packet of `len` bytes, now or after the previous one. Returns when its last bit
+    /// is sent.
     pub fn send(&mut self, now: Instant, len: u32) -> Instant {
         let now_ns = now.as_nanos().saturating_sub(self.begin.as_nanos());
         if self.free_at < now {
@@ -181,7 +183,8 @@ mod tests {
         let mut line = line(&[at(2, 1500, 0), at(5, 1500, 0), at(5, 1500, 0)], 5, 0);
         let times: Vec<f64> = (0..7).map(|_| ms(line.send(time(0), 1500))).collect();
         assert_eq!(times, [2.0, 5.0, 5.0, 7.0, 10.0, 10.0, 12.0]);
-        // Two small packets share one, a large one takes what is left of it and of the next, and then there is too little.
+        // Two small packets share one, a large one takes what is left of it and of the next, and then there
+        // is too little.
         let times: Vec<f64> = [500, 500, 1500, 501].map(|len| ms(line.send(time(0), len))).to_vec();
         assert_eq!(times, [15.0, 15.0, 15.0, 17.0]);
         // What passes while nothing waits is lost.

@@ -12,8 +12,8 @@
 //! **Time.** The guest's processor is emulated, and its clock counts instructions: one takes a nanosecond, and time passes at
 //! once while there is nothing to do (`-icount shift=0,sleep=off`). So what a test measures inside does not depend on how busy
 //! this machine is, nor on whether its `/dev/kvm` works. The guest is a slow machine of one processor, or of several that
-//! take turns. A guest whose card is [plugged](Guest::plug) into another program has this machine's time, because
-//! the other program has.
+//! take turns. A guest whose card is [plugged](Guest::plug) into another program has this machine's time,
+//! because the other program has.
 //!
 //! `scripts/guest-kernel` fetches the kernel.
 

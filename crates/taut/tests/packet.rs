@@ -240,8 +240,8 @@ fn what_waits_in_the_kernels_queue_counts_as_below() {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             watch.join().unwrap()
         });
-        // The small queue allows two super-packets or a millisecond's bytes (12.5 KB): at 100 Mbit/s, tens of kilobytes. The
-        // window alone would fill the megabyte.
+        // The small queue allows two super-packets or a millisecond's bytes (12.5 KB): at 100 Mbit/s, tens
+        // of kilobytes. The window alone would fill the megabyte.
         assert!((1..300_000).contains(&most), "{naming:?}: {most} bytes in the queue");
         eventually("every ticket is back", || cable.below() == 0);
         // Nothing was dropped below, so no name is left without a report.

@@ -1,4 +1,4 @@
-//! Who may see the dashboard. Pure.
+//! Who may see the dashboard.
 //!
 //! | bound to | a request needs |
 //! |---|---|
@@ -6,12 +6,12 @@
 //! | loopback, with `--token` | the token |
 //! | any other address | the token: one that was given, or a random one |
 //!
-//! A page on the web can have its own name point to 127.0.0.1 (DNS rebinding): the browser then takes our answers for its own
-//! and lets the page read them. It still sends that name as `Host`. A token that such a page does not have protects as well, and
-//! also from other users of the machine.
+//! A page on the web can have its own name point to 127.0.0.1 (DNS rebinding): the browser then takes our
+//! answers for its own and lets the page read them. It still sends that name as `Host`. A token that such a
+//! page does not have protects as well, and also from other users of the machine.
 //!
-//! The page itself holds nothing secret, and needs no token: it has its own from the part of its address after `#`, which
-//! browsers do not send. Called by `server.rs`.
+//! The page itself holds nothing secret, and needs no token: it has its own from the part of its address
+//! after `#`, which browsers do not send. Called by `server.rs`.
 
 use std::fmt;
 use std::io::Read as _;
@@ -73,7 +73,7 @@ impl Token {
     }
 }
 
-/// What a request must have.
+/// The rule by which requests are answered or refused.
 #[derive(Clone, Debug)]
 pub struct Access {
     token: Option<Token>,
@@ -155,7 +155,7 @@ fn is_loopback(host: &str) -> bool {
 /// `9118`, for this machine only, or `ADDRESS:PORT`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the text is no address.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));

@@ -6,9 +6,10 @@
 //!   page ◀── the newest ────── └──────┘ ◀─── a sample ───── └───────┘
 //! ```
 //!
-//! A watcher asks for the next sample when it has taken the last one, so nothing is asked of a stack while nobody watches,
-//! and a watcher that takes nothing asks for nothing. It gets the newest sample, which all watchers share: one that is slow
-//! misses some, and the feed keeps one, whoever is slow. Called by `server.rs`.
+//! A watcher asks for the next sample when it has taken the last one, so nothing is asked of a stack while
+//! nobody watches, and a watcher that takes nothing asks for nothing. It gets the newest sample, which all
+//! watchers share: one that is slow misses some, and the feed keeps one, whoever is slow. Called by
+//! `server.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use tokio::sync::{Notify, watch};
 /// The most watchers at a time.
 pub const WATCHERS_MAX: usize = 16;
 
-/// What makes samples, and says how long to wait before the next.
+/// A source of samples.
 pub trait Make: Send + 'static {
     /// How long it is to wait before the next sample.
     fn wait(&self) -> Duration;

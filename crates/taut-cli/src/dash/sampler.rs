@@ -6,13 +6,14 @@
 //!   look at t1 ─┘   queues as they are at t1; rates, retransmissions and what held it back from t0 to t1
 //! ```
 //!
-//! A stack keeps nothing for those who watch it, so differences are made here. A connection is the same in both looks if
-//! its addresses and its stack are, and none of its counters went back. Of a connection that is new, and of all in the
-//! first look, rates are not known.
+//! A stack keeps nothing for those who watch it, so differences are made here. A connection is the same in
+//! both looks if its addresses and its stack are, and none of its counters went back. Of a connection that
+//! is new, and of all in the first look, rates are not known.
 //!
-//! **The worst first.** A connection's *wait* is the sum of how long the oldest byte has waited unsent, how long the oldest
-//! has been below TCP, and how long ago the oldest left that is not acknowledged: about as long as a byte that is written
-//! now will take to arrive. It also grows while nothing moves, when every rate is zero.
+//! **The worst first.** A connection's *wait* is the sum of how long the oldest byte has waited unsent, how
+//! long the oldest has been below TCP, and how long ago the oldest left that is not acknowledged: about as
+//! long as a byte that is written now will take to arrive. It also grows while nothing moves, when every
+//! rate is zero.
 //!
 //! Called by `watch.rs`.
 
@@ -27,7 +28,8 @@ use taut_control::qdisc::QdiscSnapshot;
 use taut_control::sample::ConnSample;
 use taut_core::Gate;
 
-/// The most rows in a sample; the worst are in it. A page of a stack with more connections says how many there are.
+/// The most rows in a sample; the worst are in it. A page of a stack with more connections says how many
+/// there are.
 pub const ROWS_MAX: usize = 2_000;
 
 /// All stacks at one time.
@@ -52,7 +54,7 @@ pub struct StackLook {
     pub qdiscs: Vec<QdiscSnapshot>,
 }
 
-/// What watchers see.
+/// All that the page and the terminal show at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// Counts from 1 and goes up with each sample that was taken, shown or not.
@@ -137,7 +139,8 @@ pub struct Row {
     pub below: u32,
     /// How long its oldest bytes have waited: the sum over the three queues of the send path.
     pub wait_ns: u64,
-    /// What held it back for most of the time since the look before; for a new one, since its first write. None before that.
+    /// The gate that was shut for most of the time since the look before, or since the first write of a new
+    /// connection. None before its first write.
     pub held: Option<Held>,
     /// Congestion control.
     pub congestion: String,
@@ -169,7 +172,7 @@ pub struct Row {
     pub total_retrans: u64,
 }
 
-/// What held a connection back.
+/// A gate that held a connection back.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Held {
     /// The gate that was shut: `pacing`, `cwnd` …
@@ -192,8 +195,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Forgets the look before: the next sample is a first one. For when nobody watched for so long that the difference
-    /// would be an average of the past.
+    /// Forgets the look before: the next sample is a first one. For when nobody watched for so long that
+    /// the difference would be an average of the past.
     pub fn forget(&mut self) {
         self.at = None;
         self.before.clear();
@@ -403,7 +406,8 @@ mod tests {
         assert_eq!((second.all.goodput, second.all.retrans), (Some(2e6), Some(3)));
         assert_eq!(second.all.connections, 2);
 
-        // Between the same ends, a connection that counts from 0 is another one; so is one of another process.
+        // Between the same ends, a connection that counts from 0 is another one; so is one of another
+        // process.
         let third = sampler.sample(look(1_500, vec![early.clone()]));
         assert_eq!(third.rows[0].goodput, None);
         let mut other = look(1_750, vec![late.clone()]);

@@ -1,4 +1,4 @@
-//! What the dashboard's address answers: the page, its samples, and OpenMetrics.
+//! The dashboard's web server: the page, its samples, and OpenMetrics.
 //!
 //! | path | is |
 //! |---|---|
@@ -29,8 +29,8 @@ use crate::dash::feed::{Feed, Make, WATCHERS_MAX};
 use crate::dash::watch::{Watch, Which, pause};
 use crate::metrics;
 
-/// Around a sample in a stream of events (WHATWG HTML, server-sent events). JSON has no line ends outside of strings, and none
-/// in them.
+/// Around a sample in a stream of events (WHATWG HTML, server-sent events). JSON has no line ends outside
+/// of strings, and none in them.
 const BEFORE: &[u8] = b"data: ";
 const AFTER: &[u8] = b"\n\n";
 

@@ -1,9 +1,10 @@
 //! Asks the stacks, and no more often than costs them a hundredth of the time.
 //!
-//! Whatever `look()` takes, asking and making the sample, the next one begins a hundred times as long after it
-//! ([`pause`]): 1,000 connections take some milliseconds, and are looked at twice a second; 100,000 every few dozen
-//! seconds. So neither the number of connections nor the number of watchers can make watching cost more than 1 % of a
-//! processor. The stack's lock is held for 64 connections at a time, about 10 µs.
+//! Whatever `look()` takes, asking and making the sample, the next one begins a hundred times as long after
+//! it ([`pause`]): 1,000 connections take some milliseconds, and are looked at twice a second; 100,000
+//! every few dozen seconds. So neither the number of connections nor the number of watchers can make
+//! watching cost more than 1 % of a processor. The stack's lock is held for 64 connections at a time, about
+//! 10 µs.
 //!
 //! Called by `feed.rs` and `top.rs`.
 
@@ -21,7 +22,8 @@ use crate::dash::sampler::{Look, Sample, Sampler, StackLook};
 pub const STACKS_MAX: usize = 16;
 /// Of the time, the part that asking may take is one in this many.
 const PAUSE_PER_LOOK: u32 = 100;
-/// When nobody has looked for this much longer than the interval, what happened meanwhile is not a rate of now.
+/// When nobody has looked for this much longer than the interval, what happened meanwhile is not a rate of
+/// now.
 const STALE: Duration = Duration::from_secs(5);
 
 /// How long to wait after a look that took `took`, at least `interval`.

@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
     }
 
-    /// The link held the connection while it was 3 ms late; a packet has left since, so it is owed the 5 ms that it is late now.
+    /// The link held the connection while it was 3 ms late; a packet has left since, so it is owed the 5 ms
+    /// that it is late now.
     #[test]
     fn what_is_owed_grows_again_once_a_packet_has_left() {
         let ms = Duration::from_millis;

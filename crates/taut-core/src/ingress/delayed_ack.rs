@@ -403,7 +403,8 @@ pub(super) mod tests {
         assert!(ack.must_ack_now());
     }
 
-    /// Linux: `tcp_event_data_recv`. RFC 5681 §4.1: after more than an RTO the sender begins again with a small window.
+    /// Linux: `tcp_event_data_recv`. RFC 5681 §4.1: after more than an RTO the sender begins again with a
+    /// small window.
     #[test]
     fn a_pause_longer_than_the_rto_makes_quick() {
         for (gap, quick) in [(1_000, false), (1_001, true)] {

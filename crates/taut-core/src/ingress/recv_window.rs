@@ -219,9 +219,9 @@ impl RecvWindow {
 
     /// Whether the application has read so much that the peer should be notified by an ACK of its own.
     ///
-    /// This is so when the edge can move by two segments, or half of a small buffer, and that doubles the window
-    /// (as it does when the window was closed). Linux has the doubling rule, too: the edge need not follow every
-    /// read of a connection whose window is far from closed.
+    /// This is so when the edge can move by two segments, or half of a small buffer, and that doubles the
+    /// window (as it does when the window was closed). Linux has the doubling rule, too: the edge need not
+    /// follow every read of a connection whose window is far from closed.
     pub(crate) fn window_update_due(&self, unread: u64, mss: u16, pressed: bool) -> bool {
         let gain = self.edge_possible(unread, mss, pressed).saturating_sub(self.edge);
         let least = u64::from(self.rcvbuf / 2).min(2 * u64::from(mss)).max(1);

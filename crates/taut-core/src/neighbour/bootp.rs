@@ -1,5 +1,5 @@
-//! A message of DHCP in its datagram, packet and frame, read and written. Called by `lease.rs` for the client and by
-//! `serving.rs` for the server. RFC 2131 §4.1: UDP, from one well-known port to the other.
+//! A message of DHCP in its datagram, packet and frame, read and written. Called by `lease.rs` for the
+//! client and by `serving.rs` for the server. RFC 2131 §4.1: UDP, from one well-known port to the other.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -24,8 +24,8 @@ impl Ports {
     pub(super) const OF_SERVER: Self = Self { src: dhcp::SERVER_PORT, dst: dhcp::CLIENT_PORT };
 }
 
-/// The message of a packet between these ports, if it is for a destination that `is_for_us`; `None` for other packets,
-/// `Some(None)` for a broken one.
+/// The message of a packet between these ports, if it is for a destination that `is_for_us`; `None` for
+/// other packets, `Some(None)` for a broken one.
 #[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
 pub(super) fn message_of(
     packet: &[u8],

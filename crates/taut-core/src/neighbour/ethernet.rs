@@ -22,8 +22,8 @@ use super::serving::{Services, Serving};
 use crate::ip::routes::Routes;
 use crate::words::{Instant, Network, NetworkChange, Route};
 
-/// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on groups, are
-/// shorter.
+/// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on
+/// groups, are shorter.
 pub const FRAME_MAX: usize = bootp::FRAME_LEN;
 const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
@@ -48,8 +48,8 @@ pub struct EthernetConfig {
     /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2):
     /// those of its IPv6 addresses, and those that its owner joins.
     pub groups: bool,
-    /// What this host does for others on the link: as their server of DHCP, as their router. Needs the feature
-    /// `dhcp`.
+    /// What this host does for others on the link: as their server of DHCP, as their router. Needs the
+    /// feature `dhcp`.
     pub services: Services,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,

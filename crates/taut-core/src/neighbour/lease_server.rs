@@ -156,7 +156,8 @@ impl LeaseServer {
         Verdict { answer, address, is_leased: true, to }
     }
 
-    /// §4.3.1: the client's own, the one that it wants, one that nobody has had, the one whose time was over first.
+    /// §4.3.1: the client's own, the one that it wants, one that nobody has had, the one whose time was
+    /// over first.
     fn choose(&self, now: Instant, station: Mac, wanted: Option<Ipv4Addr>) -> Option<usize> {
         let all = || 0..self.places.len();
         let of_station = |at: &usize| {

@@ -35,8 +35,8 @@
 //! | `serving.rs` | [`Services`]: joins both to the frames |
 //! | `random.rs` | times and numbers that others cannot guess |
 //!
-//! The numbered statements, with the sources of all numbers, are in docs/ethernet.md; those of the services in
-//! docs/gateway.md.
+//! The numbered statements, with the sources of all numbers, are in docs/ethernet.md; those of the services
+//! in docs/gateway.md.
 
 mod advertiser;
 mod auto;

@@ -1,5 +1,6 @@
-//! What a host does for others on its link: it leases them addresses (DHCP), and is their router, which advertises
-//! itself, prefixes and name servers. Part of [`Ethernet`]; `lease_server.rs` and `advertiser.rs` decide.
+//! What a host does for others on its link: it leases them addresses (DHCP), and is their router, which
+//! advertises itself, prefixes and name servers. Part of [`Ethernet`]; `lease_server.rs` and
+//! `advertiser.rs` decide.
 //!
 //! ```text
 //!   Discover, Request … ─▶ take_question ─▶ LeaseServer ─▶ answers, 16 at most ──┐

@@ -338,7 +338,8 @@ mod tests {
         }
     }
 
-    /// RFC 8985 §6.2 step 5: the timer is for the packet that may be lost first, whether it was sent once or again.
+    /// RFC 8985 §6.2 step 5: the timer is for the packet that may be lost first, whether it was sent once
+    /// or again.
     #[test]
     fn rack_05_the_timer_is_that_of_the_first() {
         let at = |us: u64| Instant::from_nanos(us * 1_000);

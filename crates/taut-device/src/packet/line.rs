@@ -95,7 +95,8 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Shared {
-    /// The header that leads a packet to its neighbour, if that is known. Else it waits, and a packet that gives way to it is done.
+    /// The header that leads a packet to its neighbour, if that is known. Else it waits, and a packet that
+    /// gives way to it is done.
     pub(crate) fn direct(
         &self,
         packet: &TxPacket<'_>,

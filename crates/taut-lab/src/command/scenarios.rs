@@ -1,4 +1,5 @@
-//! `list`, `metrics`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and `sweep.rs`.
+//! `list`, `metrics`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and
+//! `sweep.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

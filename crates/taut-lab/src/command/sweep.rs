@@ -36,8 +36,9 @@ pub(super) struct SweepArgs {
     /// Keep the points that the directory already has, and run the others
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Run on a Ray cluster, such as HOST:6379: the Python package taut_lab does it, and keeps each run's figures in a
-    /// Parquet data set in --out. Runs that are there are not made again. PYTHON names the interpreter, python3 if not set
+    /// Run on a Ray cluster, such as HOST:6379: the Python package taut_lab does it, and keeps each run's
+    /// figures in a Parquet data set in --out. Runs that are there are not made again. PYTHON names the
+    /// interpreter, python3 if not set
     #[arg(long, value_name = "ADDRESS", requires = "out", conflicts_with_all = ["live", "jobs", "json"])]
     ray: Option<String>,
     /// Print CSV rather than a table

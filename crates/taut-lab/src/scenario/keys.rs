@@ -1,6 +1,7 @@
-//! Every key of a scenario's file: its kind and unit, range, default, an example and a description. The checks of ranges,
-//! the suggestion for a key that does not exist, `taut lab new` and `taut lab schema` are all made from this one table,
-//! `keys/table.rs`; tests compare it with what the parser accepts, and with docs/lab.md. Called by `load.rs` and the command.
+//! Every key of a scenario's file: its kind and unit, range, default, an example and a description. The
+//! checks of ranges, the suggestion for a key that does not exist, `taut lab new` and `taut lab schema` are
+//! all made from this one table, `keys/table.rs`; tests compare it with what the parser accepts, and with
+//! docs/lab.md. Called by `load.rs` and the command.
 
 use std::fmt;
 
@@ -141,7 +142,8 @@ pub fn of_table(path: &str) -> Option<&'static [Key]> {
     Some(keys)
 }
 
-/// What may have been meant by a key that does not exist: a similar one in this table, or the same one elsewhere.
+/// What may have been meant by a key that does not exist: a similar one in this table, or the same one
+/// elsewhere.
 #[must_use]
 pub(super) fn meant(table: &str, name: &str) -> Option<String> {
     let keys = of_table(table)?;
@@ -187,7 +189,8 @@ fn distance(one: &str, other: &str) -> usize {
     rows[one.len()][other.len()]
 }
 
-/// The first number that is out of its range: its path, and the reason. What has another type is the parser's to report.
+/// The first number that is out of its range: its path, and the reason. What has another type is the
+/// parser's to report.
 pub(super) fn out_of_range(scenario: &toml::Table) -> Option<(String, String)> {
     in_table("", ALL, scenario)
 }

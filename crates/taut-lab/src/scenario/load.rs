@@ -192,8 +192,8 @@ impl Document {
         &self.text
     }
 
-    /// The changes that were made to it, in their order. With them, [`text`](Self::text) gives the same scenario
-    /// elsewhere.
+    /// The changes that were made to it, in their order. With them, [`text`](Self::text) gives the same
+    /// scenario elsewhere.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
@@ -409,8 +409,8 @@ impl Document {
     }
 }
 
-/// The place of what a case or a variant of this name sets at a path. `--case` may have taken the others away, so that
-/// its number is not that in the file.
+/// The place of what a case or a variant of this name sets at a path. `--case` may have taken the others
+/// away, so that its number is not that in the file.
 fn set_in(root: &DeTable<'_>, list: &str, name: &str, path: &str) -> Option<Range<usize>> {
     let tables = root.get(list)?.get_ref().as_array()?.iter().filter_map(|entry| entry.get_ref().as_table());
     let is_it = |table: &&DeTable<'_>| table.get("name").and_then(|of| of.get_ref().as_str()) == Some(name);

@@ -51,7 +51,8 @@ impl<'a> DhcpAsked<'a> {
     /// Parses the payload of a datagram.
     ///
     /// # Errors
-    /// [`ParseError::Unsupported`] for what is no message of a client on Ethernet; [`ParseError::OptionLength`].
+    /// [`ParseError::Unsupported`] for what is no message of a client on Ethernet;
+    /// [`ParseError::OptionLength`].
     pub fn parse(message: &'a [u8]) -> Result<Self, ParseError> {
         let header = message.first_chunk::<OPTIONS_AT>().ok_or(ParseError::Truncated)?;
         if header[0] != BOOT_REQUEST || header[1..3] != ETHERNET || header[COOKIE_AT..] != COOKIE {
@@ -108,7 +109,8 @@ pub struct DhcpTerms<'a> {
     pub name_servers: &'a [Ipv4Addr],
     /// The link's MTU.
     pub mtu: Option<u16>,
-    /// Domains to search, as [`domain::emit`] writes names, one behind the other. The first is the client's own.
+    /// Domains to search, as [`domain::emit`] writes names, one behind the other. The first is the client's
+    /// own.
     pub search: &'a [u8],
 }
 

@@ -97,11 +97,12 @@ impl Advertising<'_> {
         FIXED_LEN + 8 + mtu + 32 * self.prefixes.len() + servers + search
     }
 
-    /// Writes the message, for a packet between these addresses, to the start of `buf`, and returns its length:
-    /// [`message_len`](Self::message_len).
+    /// Writes the message, for a packet between these addresses, to the start of `buf`, and returns its
+    /// length: [`message_len`](Self::message_len).
     ///
     /// # Panics
-    /// If `buf` is shorter than that, or a list is longer than its option can say (127 servers, 2 KB of names).
+    /// If `buf` is shorter than that, or a list is longer than its option can say (127 servers, 2 KB of
+    /// names).
     pub fn emit(&self, buf: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr) -> usize {
         let message = &mut buf[..self.message_len()];
         message.fill(0);

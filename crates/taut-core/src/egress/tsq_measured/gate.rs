@@ -1,5 +1,5 @@
-//! The gate of the small queue that measures: whether a packet may join those below TCP, and how long it may be. Pure.
-//! Called by `plan` through `inputs.rs`.
+//! The gate of the small queue that measures: whether a packet may join those below TCP, and how long it
+//! may be. Pure. Called by `plan` through `inputs.rs`.
 
 use super::Metered;
 use super::metered::TURN;

@@ -1,4 +1,5 @@
-//! What a connection has below TCP, as its device is measured: payload bytes, and where it stands in the line.
+//! What a connection has below TCP, as its device is measured: payload bytes, and where it stands in the
+//! line.
 
 /// The bytes of a connection below TCP whose completions are measured, and its place in the line.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,4 +1,5 @@
-//! The keys of a scenario's file, in the order of `taut lab new`. `keys.rs` says what the parts of an entry mean.
+//! The keys of a scenario's file, in the order of `taut lab new`. `keys.rs` says what the parts of an entry
+//! mean.
 
 use super::Given::{Or, Required};
 use super::Kind::{

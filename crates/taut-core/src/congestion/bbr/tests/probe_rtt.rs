@@ -41,7 +41,8 @@ fn bbr_46_five_seconds_without_a_lower_rtt() {
     assert_eq!(flow.state(), State::ProbeRtt);
 }
 
-/// §5.3.4.4, `BBRCheckProbeRTT`: the probe for bandwidth is over, its last ACKs are still to come, and a round begins.
+/// §5.3.4.4, `BBRCheckProbeRTT`: the probe for bandwidth is over, its last ACKs are still to come, and a
+/// round begins.
 #[test]
 fn bbr_46_it_ends_a_probe_for_bandwidth() {
     let mut flow = Flow::up();
