@@ -96,9 +96,9 @@ pub fn title(sample: &Sample) -> String {
         .map(|stack| format!("{} (pid {}) on {}", stack.program, stack.pid, stack.device))
         .collect();
     let stacks = match sample.number {
+        _ if !stacks.is_empty() => stacks.join(", "),
         0 => "looking for stacks".to_owned(),
-        _ if stacks.is_empty() => "no stack is running".to_owned(),
-        _ => stacks.join(", "),
+        _ => "no stack is running".to_owned(),
     };
     let Queues { unsent, device, in_flight, unread } = sample.all.queues;
     format!(
