@@ -32,6 +32,7 @@ impl PeerWindow {
     /// A segment at `start` that acknowledges `ack` offers a window. Returns whether that changes anything. A
     /// segment with the same numbers may only open the window, or close it altogether: reordered ACKs must
     /// not shrink it.
+    #[inline]
     pub(super) fn on_segment(&mut self, offered: u32, ack: u64, start: u64, una: u64) -> bool {
         let newer = ack > una
             || start > self.changed_by_seq

@@ -147,6 +147,7 @@ impl DelayedAck {
     }
 
     /// Data was received that must be acknowledged, now or later.
+    #[inline]
     pub(crate) fn on_data(&mut self, now: Instant, arrival: &Arrival) {
         self.estimate_mss(arrival);
         self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));

@@ -38,6 +38,7 @@ impl ReadQueue {
 
     /// Adds the payload at the end: its buffer if that can be kept, otherwise a copy. The caller has trimmed
     /// it to begin at [`end`](Self::end).
+    #[inline]
     pub(crate) fn push(&mut self, mut payload: Payload<'_>, pool: &mut BufferPool) {
         let len = payload.len();
         if let Some((memory, place)) = payload.steal(pool) {
@@ -69,6 +70,7 @@ impl ReadQueue {
     }
 
     /// Moves to `into` as many bytes as it has room for, or all if there are fewer.
+    #[inline]
     pub(crate) fn read(&mut self, into: &mut [u8], pool: &mut BufferPool) -> usize {
         let n = self.peek(into);
         self.consume(n, pool);

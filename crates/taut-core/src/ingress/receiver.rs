@@ -134,6 +134,7 @@ impl Receiver {
 
     /// An acceptable segment's payload and FIN. `gso_size` is the segment size of a super-packet, 0 of an
     /// ordinary one.
+    #[inline]
     pub(crate) fn receive(
         &mut self,
         cx: &ReceiveCx<'_>,

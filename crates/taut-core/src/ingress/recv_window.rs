@@ -280,6 +280,7 @@ impl RecvWindow {
     /// that a large buffer makes. `least_rtt` is that of our own segments; of a connection that only receives, it is the
     /// handshake's, which the first packet of a path often delays. Without `tuning`, as under memory pressure, the buffer
     /// stays as it is.
+    #[inline]
     pub(crate) fn on_copied_to_user(
         &mut self,
         now: Instant,

@@ -191,6 +191,7 @@ impl Rack {
     }
 
     /// Step 5: marks lost packets, and returns the time at which the next one may be lost.
+    #[inline]
     pub(super) fn detect(
         &mut self,
         now: Instant,

@@ -239,20 +239,20 @@ impl SentLog {
     }
 
     fn discount(&mut self, record: &Record) {
-        self.discount_segs(record, record.segs());
+        self.discount_segs(record.flags, record.segs());
     }
 
-    fn discount_segs(&mut self, record: &Record, segs: u32) {
+    fn discount_segs(&mut self, flags: u8, segs: u32) {
         self.packets -= segs;
-        if record.has(SACKED) {
+        if flags & SACKED != 0 {
             self.sacked -= segs;
         }
-        if record.has(RETRANS) {
+        if flags & RETRANS != 0 {
             self.retrans -= segs;
         }
-        if record.has(LOST) {
+        if flags & LOST != 0 {
             self.lost -= segs;
-            if !record.has(RETRANS) {
+            if flags & RETRANS == 0 {
                 self.pending -= segs;
             }
         }
@@ -494,13 +494,15 @@ impl SentLog {
     /// Removes everything below `ack`, head first; `visit` gets each removed record or part of one, with its
     /// number of segments.
     pub(super) fn acknowledge(&mut self, ack: u64, mut visit: impl FnMut(&Record, u32)) {
-        while let Some(&head) = self.records.front() {
+        // A record is looked at where it lies: it has 150 bytes.
+        while let Some(head) = self.records.front() {
             if head.end <= ack {
+                let (flags, segs) = (head.flags, head.segs());
+                visit(head, segs);
+                self.discount_segs(flags, segs);
                 self.records.drop_front();
-                let segs = head.segs();
-                self.discount_segs(&head, segs);
-                visit(&head, segs);
             } else if head.start < ack {
+                let head = *head;
                 self.change(Place::FIRST, |record| {
                     record.start = ack;
                     record.limit_segs();
