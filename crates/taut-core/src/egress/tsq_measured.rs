@@ -66,6 +66,9 @@
 //! sends faster than its rate for some milliseconds. So the rate rises only to what two samples in a row
 //! have.
 //!
+//! **A host that is away**: a thread that waits for a processor for some milliseconds hands over nothing meanwhile, and one sample
+//! has too low a rate. So a limit is doubled only after two samples in a row that call for it.
+//!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
@@ -204,6 +207,8 @@ pub(crate) struct Meter {
     time: Duration,
     /// The rate of the sample before, if the limit was the same for it: a rate that comes once is no rate.
     before: u64,
+    /// The latest sample called for a higher limit. The next one must do so, too.
+    unsure: bool,
     phase: Phase,
     /// Completions in a row at which nobody waited.
     unheld: u32,
@@ -235,6 +240,7 @@ impl Default for Meter {
             rate: 0,
             time: Duration::ZERO,
             before: 0,
+            unsure: false,
             phase: Phase::NEW,
             look_at: Instant::ZERO,
             at: Instant::ZERO,
@@ -491,6 +497,9 @@ impl Meter {
                 self.settle_at(self.at, time);
             }
             Phase::Search { half, .. } => {
+                if half.is_some() && !self.is_sure() {
+                    return;
+                }
                 if let Some(half) = half {
                     // Half the limit was too low, so it shows the completion time.
                     self.time = half.time();
@@ -500,9 +509,13 @@ impl Meter {
             Phase::Steady => {
                 self.overtakes = sample.overtakes;
                 if sample.rate < self.rate / 4 * 3 {
-                    self.rate = sample.rate;
-                    return self.search(sample, false);
+                    if self.is_sure() {
+                        self.rate = sample.rate;
+                        self.search(sample, false);
+                    }
+                    return;
                 }
+                self.unsure = false;
                 let before = core::mem::replace(&mut self.before, sample.rate);
                 self.rate = if sample.rate > self.rate {
                     self.rate.max(before.min(sample.rate))
@@ -535,6 +548,12 @@ impl Meter {
         }
     }
 
+    /// Whether the sample before called for a higher limit, too.
+    fn is_sure(&mut self) -> bool {
+        self.unsure = !self.unsure;
+        !self.unsure
+    }
+
     /// The completion time by which the limit is what was below in a sample, and some more to be sure.
     fn enough(&self, sample: Sample) -> Duration {
         let segment = Sample { level: self.mss.into(), ..sample }.time();
@@ -555,6 +574,7 @@ impl Meter {
     fn settle_at(&mut self, now: Instant, time: Duration) {
         self.time = time;
         self.before = 0;
+        self.unsure = false;
         self.set_limit();
         self.phase = Phase::Steady;
         self.span = Span::new(now, true);

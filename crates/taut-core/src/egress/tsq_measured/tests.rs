@@ -1,4 +1,4 @@
-//! Statements TSQ-M1 to M14 and M19 to M24 of docs/send-path.md, on a device in virtual time: a line that
+//! Statements TSQ-M1 to M14 and M19 to M25 of docs/send-path.md, on a device in virtual time: a line that
 //! sends one packet after the other, and completions that come at once, in batches, or late in any order.
 //! Connections always have data.
 
@@ -36,6 +36,10 @@ struct World {
     /// Completions are collected for so long, and each is late by up to this.
     collected: u64,
     late: u64,
+    /// The host is away for `away.1` at most, `away.0` after it was the last time, on the average.
+    away: (u64, u64),
+    back: u64,
+    leaves: u64,
     /// The line is a token bucket: it makes good up to so much idle time, by sending at once.
     burst: u64,
     /// Whether the connections have data for more than two packets in flight.
@@ -66,6 +70,9 @@ impl World {
             rate,
             collected,
             late,
+            away: (0, 0),
+            back: 0,
+            leaves: 0,
             burst: 0,
             has_much: true,
             window: u64::MAX,
@@ -124,25 +131,45 @@ impl World {
             if left >= self.interrupt {
                 self.interrupt = left + self.collected;
             }
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let late = if self.late == 0 { 0 } else { (self.random >> 33) % self.late };
+            let late = if self.late == 0 { 0 } else { self.random() % self.late };
             self.out.push(Packet { handed: self.now, told: self.interrupt + late, bytes, conn });
             self.ready.push_back(conn);
         }
         self.most = self.most.max(self.meter.device.below);
     }
 
+    /// When the host sees what happens at `at`.
+    fn when_here(&mut self, at: u64) -> u64 {
+        let (between, most) = self.away;
+        while most > 0 && at >= self.leaves {
+            self.back = self.leaves + self.random() % most;
+            self.leaves = self.back + self.random() % (2 * between);
+        }
+        at.max(self.back)
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random >> 33
+    }
+
     fn run(&mut self, ms: u64) {
         let end = self.now + ms * MS;
-        self.fill();
-        while let Some(next) = self.out.iter().map(|packet| packet.told).min().filter(|&at| at < end) {
+        if self.now >= self.back {
+            self.fill();
+        }
+        while let Some(told) = self.out.iter().map(|packet| packet.told).min() {
+            let next = self.when_here(told).max(self.now);
+            if next >= end {
+                break;
+            }
             if matches!(self.meter.phase, Phase::Look { .. }) {
                 self.looked += next - self.now;
             }
             self.now = next;
             let mut i = 0;
             while i < self.out.len() {
-                if self.out[i].told == next {
+                if self.out[i].told <= next {
                     let Packet { handed, bytes, conn, .. } = self.out.remove(i);
                     let [now, handed] = [next, handed].map(Instant::from_nanos);
                     self.meter.on_completed(&mut self.conns[conn], now, handed, bytes);
@@ -652,4 +679,42 @@ fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
     let (mut meter, mut own) = (Meter::default(), Metered { bits: MOST - 100 });
     meter.on_handed(&mut own, 1_000, MSS);
     assert_eq!((own.bits, meter.device.below), (MOST, 100));
+}
+
+/// Of the half of a millisecond that TSQ-M1 gives, a doubling makes one, and the aim is a millisecond and a half in all.
+#[test]
+fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
+    for rate in [FAST, FAST / 10] {
+        let mut world = World::new(rate, 0, 0, 1);
+        world.run(1_000);
+        (world.away, world.leaves) = ((100 * MS, 10 * MS), world.now);
+        let (mut limits, mut idle) = (Vec::new(), 0.0);
+        for _ in 0..600 {
+            idle += 1.0 - world.busy(100).0;
+            limits.push(world.limit());
+        }
+        limits.sort_by(f64::total_cmp);
+        assert!(limits[593] <= bytes(rate, 1_500), "{rate}: {}", limits[593]);
+        assert!(limits[599] <= bytes(rate, 3_000), "{rate}: {}", limits[599]);
+        // It is away for 5 ms of each 105.
+        assert!(idle / 600.0 <= 5.0 / 105.0, "{rate}: {idle}");
+    }
+}
+
+#[test]
+fn tsq_m25_two_samples_in_a_row_call_for_a_higher_limit() {
+    let sample = |rate| Sample { rate, level: 60_000, overtakes: false };
+    let mut meter = Meter { rate: FAST, phase: Phase::Steady, mss: MSS, ..Meter::default() };
+    for (rate, is_steady) in [(FAST / 2, true), (FAST, true), (FAST / 2, true), (FAST / 2, false)] {
+        meter.look_at = Instant::from_nanos(u64::MAX);
+        meter.judge(sample(rate));
+        assert_eq!(meter.phase == Phase::Steady, is_steady, "{rate}");
+    }
+    // The doubled limit has the full rate: it is doubled again when it has that twice.
+    let doubled = meter.device.limit;
+    assert_eq!(doubled, 120_000);
+    for (rate, limit) in [(FAST, doubled), (FAST, 240_000)] {
+        meter.judge(Sample { level: 120_000, ..sample(rate) });
+        assert_eq!(meter.device.limit, limit);
+    }
 }
