@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test dash-test dash-bench python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test dash-test dash-bench book python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,9 @@ dash-test: ## the dashboard in headless Chromium, with a live stack under load; 
 
 dash-bench: ## what watching 1,000 connections costs the stack: five rounds with a watcher and without (2 min after the build)
 	$(CARGO) test --release --locked --quiet -p taut-cli --test dash -- --ignored --nocapture what_watching_costs
+
+book: ## the documentation as a site, target/book/index.html, with the playground inside; gets mdBook; every link is checked (a minute, the first time ten)
+	@CARGO=$(CARGO) scripts/book $(ARGS)
 
 python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later (3 min, later seconds)
 	@CARGO=$(CARGO) scripts/python

@@ -58,7 +58,7 @@ enum Where {
 }
 
 /// `taut.tsq`.
-const QUEUES: [&str; 2] = ["auto", "off"];
+const QUEUES: [&str; 3] = ["auto", "measured", "off"];
 
 /// One run. Times in ms.
 struct Outcome {

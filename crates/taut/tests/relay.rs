@@ -163,8 +163,9 @@ async fn relay_07_small_messages_are_sent_on_at_once() {
                 client.read_exact(&mut [0; 2]).await.unwrap();
                 taken.push(begin.elapsed());
             }
-            let least = taken[ROUNDS / 2..].iter().min().unwrap();
-            assert!(*least < Duration::from_millis(35), "{taken:?}");
+            let mut later = taken.split_off(ROUNDS / 2);
+            later.sort();
+            assert!(later[ROUNDS / 4] < Duration::from_millis(35), "{later:?}");
         },
         async |mut server: KernelStream| {
             server.set_nodelay(true).unwrap();
