@@ -58,7 +58,8 @@ fn every_length_agrees_with_the_naive_sum() {
 
 #[test]
 fn every_split_in_two_agrees() {
-    for len in [1, 2, 39, 40, 41, 63, 64, 65, 127, 300, 1461] {
+    let lens = [1, 2, 39, 40, 41, 63, 64, 65, 127, 300, 1461];
+    for &len in &lens[..if cfg!(miri) { 5 } else { lens.len() }] {
         let message = pattern(len);
         for at in 0..=len {
             let (a, b) = message.split_at(at);
@@ -69,7 +70,7 @@ fn every_split_in_two_agrees() {
 
 #[test]
 fn every_split_in_three_agrees() {
-    let message = pattern(150);
+    let message = pattern(if cfg!(miri) { 20 } else { 150 });
     for i in 0..=message.len() {
         for j in i..=message.len() {
             let sum = Sum::ZERO.add_bytes(&message[..i]).add_bytes(&message[i..j]).add_bytes(&message[j..]);
