@@ -38,7 +38,7 @@ fn commands(block: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn commands_print_what_the_page_shows() {
+fn lab_13_commands_print_what_the_page_shows() {
     let scratch = Scratch::new("lab-page");
     let mut compared = 0;
     for block in blocks("text").filter(|block| block.starts_with("$ ") && !block.contains("alias")) {
@@ -68,7 +68,7 @@ fn commands_print_what_the_page_shows() {
 }
 
 #[test]
-fn parts_of_scenarios_are_understood() {
+fn lab_13_parts_of_scenarios_are_understood() {
     let scratch = Scratch::new("lab-page-parts");
     std::fs::write(scratch.0.join("cell.csv"), "0.5,12mbit\n1,0\n2,3mbit\n").unwrap();
     let mut parts = 0;
@@ -85,7 +85,7 @@ fn parts_of_scenarios_are_understood() {
 }
 
 #[test]
-fn commands_that_the_page_lists_are_there() {
+fn lab_13_commands_that_the_page_lists_are_there() {
     for block in blocks("console") {
         for line in block.lines() {
             let command = line.split('#').next().unwrap().trim().strip_prefix("$ ").unwrap();

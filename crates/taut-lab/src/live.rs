@@ -120,7 +120,8 @@ fn plans(scenario: &Scenario) -> (Vec<FlowPlan>, Vec<(u16, Service)>) {
             let number = if spec.count > 1 { format!("{index}.{copy}") } else { index.to_string() };
             let name = format!("{} {number}", spec.app.name());
             let start = time(&spec.start) + time(&spec.stagger) * copy;
-            plans.push(FlowPlan { name, spec: spec.clone(), to: (NET.far_v4(), port).into(), start });
+            let to = (NET.far_v4(), port).into();
+            plans.push(FlowPlan { name, group: index, spec: spec.clone(), to, start });
         }
     }
     (plans, services)

@@ -26,6 +26,8 @@ enum Value {
     Of(fn(&Measured) -> Option<f64>),
     /// The share of time for which this gate of the send path was closed.
     Gate(Gate),
+    /// Of the flows of one `[[flows]]`.
+    Group(usize, fn(&Measured, &[u64]) -> Option<f64>),
 }
 
 impl Metric {
@@ -33,6 +35,9 @@ impl Metric {
         match self.value {
             Value::Of(of) => of(measured),
             Value::Gate(gate) => measured.gate(gate),
+            Value::Group(index, of) => {
+                measured.acked_by_group.get(&index).and_then(|acked| of(measured, acked))
+            }
         }
     }
 
@@ -53,6 +58,8 @@ pub struct Measured {
     pub acked_bytes: u64,
     /// Payload acknowledged, by flow.
     pub acked_by_flow: Vec<u64>,
+    /// The same by `[[flows]]`, of those with flows that are measured.
+    pub acked_by_group: BTreeMap<usize, Vec<u64>>,
     /// Payload acknowledged of the flows beside; `None` without any.
     pub beside_bytes: Option<u64>,
     /// The longest time from a connection's beginning to its end, of flows that end.
@@ -128,12 +135,19 @@ impl Measured {
         (all > 0.0).then_some(100.0 * share)
     }
 
-    /// Jain's index: 1 when all flows have the same goodput, 1/n when one has everything.
-    fn fairness(&self) -> Option<f64> {
-        let sum: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64).sum();
-        let squares: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64 * *bytes as f64).sum();
-        (squares > 0.0).then(|| sum * sum / (squares * self.acked_by_flow.len() as f64))
+    /// A flow has so much of its payload acknowledged in the measured part.
+    pub fn add_flow(&mut self, group: usize, acked: u64) {
+        self.acked_bytes += acked;
+        self.acked_by_flow.push(acked);
+        self.acked_by_group.entry(group).or_default().push(acked);
     }
+}
+
+/// Jain's index: 1 when all flows have the same goodput, 1/n when one has everything.
+fn fairness(acked: &[u64]) -> Option<f64> {
+    let sum: f64 = acked.iter().map(|bytes| *bytes as f64).sum();
+    let squares: f64 = acked.iter().map(|bytes| *bytes as f64 * *bytes as f64).sum();
+    (squares > 0.0).then(|| sum * sum / (squares * acked.len() as f64))
 }
 
 fn ms(tally: &Tally, of: impl Fn(&Tally) -> Option<f64>) -> Option<f64> {
@@ -164,7 +178,30 @@ const fn metric(
     (name, label, unit, value)
 }
 
-/// All metrics: the rows below, and one for each gate of the send path.
+/// As many `[[flows]]` of a scenario have metrics of their own.
+const GROUPS: usize = 8;
+
+/// What the flows of one `[[flows]]` got.
+const GROUP_ROWS: [(&str, &str, &str, fn(&Measured, &[u64]) -> Option<f64>); 3] = [
+    ("goodput_of", "goodput", "Mbit/s", |m, acked| Some(acked.iter().sum::<u64>() as f64 * 8e-6 / m.seconds)),
+    ("share_of", "share of the goodput", "%", |m, acked| {
+        Some(100.0 * acked.iter().sum::<u64>() as f64 / m.acked_bytes as f64)
+    }),
+    ("fairness_of", "fairness (Jain)", "", |_, acked| fairness(acked)),
+];
+
+fn of_groups() -> impl Iterator<Item = Metric> {
+    GROUP_ROWS.iter().flat_map(|&(name, label, unit, value)| {
+        (0..GROUPS).map(move |index| Metric {
+            name: format!("{name}_{index}"),
+            label: format!("{label}, flows.{index}"),
+            unit,
+            value: Value::Group(index, value),
+        })
+    })
+}
+
+/// All metrics: the rows below, one for each gate of the send path, and some for each `[[flows]]`.
 static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let metric = |&(name, label, unit, value): &Row| Metric {
         name: name.to_owned(),
@@ -172,7 +209,7 @@ static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
         unit,
         value: Value::Of(value),
     };
-    ROWS.iter().map(metric).chain(Gate::ALL.map(Metric::of_gate)).collect()
+    ROWS.iter().map(metric).chain(Gate::ALL.map(Metric::of_gate)).chain(of_groups()).collect()
 });
 
 const ROWS: &[Row] = &[
@@ -183,7 +220,7 @@ const ROWS: &[Row] = &[
     metric("beside_goodput", "goodput of the flows beside", "Mbit/s", |m| {
         m.beside_bytes.map(|bytes| bytes as f64 * 8e-6 / m.seconds)
     }),
-    metric("fairness", "fairness (Jain)", "", Measured::fairness),
+    metric("fairness", "fairness (Jain)", "", |m| fairness(&m.acked_by_flow)),
     metric("elapsed", "elapsed", "s", |m| m.elapsed_s),
     metric("elapsed_rate", "throughput over elapsed time", "Mbit/s", |m| m.elapsed_bps.map(|bps| bps / 1e6)),
     metric("device_time_mean", "time in the device queue, mean", "ms", |m| ms(&m.device_ns, Tally::mean)),

@@ -398,8 +398,7 @@ fn finish(
         if traffic.is_beside {
             *measured.beside_bytes.get_or_insert(0) += acked;
         } else {
-            measured.acked_bytes += acked;
-            measured.acked_by_flow.push(acked);
+            measured.add_flow(traffic.group, acked);
             measured.sndbuf = measured.sndbuf.max(Some(info.sndbuf.into()));
             measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
         }

@@ -368,6 +368,35 @@ fn lab_11_a_table_says_where_all_runs_are_equal() {
 }
 
 #[test]
+fn lab_12_each_group_of_flows_has_metrics_of_its_own() {
+    let changes = [Change::parse("flows.0.count=3").unwrap()];
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let variation = document.variations().unwrap().remove(0);
+    let run = sim::run(&Job { variation, ..job(1) }, &|_| true).unwrap().data;
+    let of = |group: &str| -> Vec<f64> {
+        run.flows
+            .iter()
+            .filter(|flow| flow.name.starts_with(group))
+            .map(|flow| flow.goodput_bps / 1e6)
+            .collect()
+    };
+    let (bulk, requests) = (of("bulk 0."), of("rr 1"));
+    assert_eq!((bulk.len(), requests.len()), (3, 1));
+    let sum: f64 = bulk.iter().sum();
+    let near = |name: &str, expected: f64| {
+        let value = run.metrics[name];
+        assert!((value - expected).abs() < 1e-6 * expected, "{name}: {value}, and {expected} by its flows");
+    };
+    near("goodput_of_0", sum);
+    near("goodput_of_1", requests[0]);
+    near("goodput", sum + requests[0]);
+    near("share_of_1", 100.0 * requests[0] / (sum + requests[0]));
+    near("fairness_of_0", sum * sum / (3.0 * bulk.iter().map(|goodput| goodput * goodput).sum::<f64>()));
+    near("fairness_of_1", 1.0);
+    assert!(!run.metrics.contains_key("goodput_of_2"));
+}
+
+#[test]
 fn events_are_lines_of_json_in_order() {
     let outcome = sim::run(&job(1), &|_| true).unwrap();
     let mut last = 0;

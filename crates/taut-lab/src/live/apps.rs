@@ -89,6 +89,8 @@ pub(super) trait Sender {
 #[derive(Clone)]
 pub(super) struct FlowPlan {
     pub(super) name: String,
+    /// Which of the scenario's `[[flows]]` it is of.
+    pub(super) group: usize,
     pub(super) spec: FlowSpec,
     pub(super) to: SocketAddr,
     pub(super) start: Duration,
@@ -98,6 +100,7 @@ pub(super) struct FlowPlan {
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
     pub(super) name: String,
+    pub(super) group: usize,
     /// Not measured: see [`FlowSpec::beside`].
     pub(super) is_beside: bool,
     pub(super) last: Option<Snapshot>,
@@ -154,6 +157,7 @@ pub(super) async fn run<S: Sender>(
         let shares_at_mark = vec![0.0; GATES.len()];
         RefCell::new(FlowResult {
             name: plan.name.clone(),
+            group: plan.group,
             is_beside: plan.spec.beside,
             shares_at_mark,
             ..FlowResult::default()

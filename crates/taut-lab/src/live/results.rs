@@ -94,8 +94,7 @@ fn measure_flow(flow: &FlowResult, measured: &mut Measured) {
     }
     let Some(last) = &flow.last else { return };
     let acked = last.acked_bytes.saturating_sub(flow.acked_at_mark);
-    measured.acked_bytes += acked;
-    measured.acked_by_flow.push(acked);
+    measured.add_flow(flow.group, acked);
     measured.sndbuf = measured.sndbuf.max(last.sndbuf);
     if let Some(shares) = &last.shares_s {
         measured.blocked_s.resize(GATES.len(), 0.0);

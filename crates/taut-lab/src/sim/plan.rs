@@ -79,6 +79,8 @@ impl Source {
 /// A flow.
 pub(super) struct Traffic {
     pub(super) name: String,
+    /// Which of the scenario's `[[flows]]` it is of.
+    pub(super) group: usize,
     /// Not measured.
     pub(super) is_beside: bool,
     pub(super) from: HostId,
@@ -272,7 +274,7 @@ impl Net {
             }
         };
         let name = if spec.count > 1 { format!("{name} {index}.{copy}") } else { format!("{name} {index}") };
-        Ok(Traffic { name, is_beside: spec.beside, from, to, source })
+        Ok(Traffic { name, group: index, is_beside: spec.beside, from, to, source })
     }
 
     /// All hosts.
