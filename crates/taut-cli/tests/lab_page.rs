@@ -70,12 +70,15 @@ fn lab_13_commands_print_what_the_page_shows() {
 #[test]
 fn lab_13_parts_of_scenarios_are_understood() {
     let scratch = Scratch::new("lab-page-parts");
-    std::fs::write(scratch.0.join("cell.csv"), "0.5,12mbit\n1,0\n2,3mbit\n").unwrap();
+    std::fs::write(scratch.0.join("cell.csv"), "0,1mbit\n0.5,12mbit\n1,0\n2,3mbit\n").unwrap();
     let mut parts = 0;
     for part in blocks("toml") {
-        let whole = format!("{part}delay = \"5ms\"\n\n[[flows]]\napp = \"bulk\"\n");
+        let before = "title = \"a part\"\nduration = \"2s\"\nmeasure = [\"goodput\"]\n";
+        let whole = format!(
+            "{before}{part}delay = \"5ms\"\n\n[topology]\nkind = \"dumbbell\"\n\n[[flows]]\napp = \"bulk\"\n"
+        );
         std::fs::write(scratch.0.join("part.toml"), whole).unwrap();
-        taut(&scratch.0, "lab run part.toml --seeds 1 --no-files --set duration=2s --set warm-up=0s");
+        taut(&scratch.0, "lab run part.toml --seeds 1 --no-files");
         parts += 1;
     }
     assert!(parts > 0);
