@@ -38,7 +38,7 @@ fn is_download(sample: &Value) -> bool {
 
 #[test]
 fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_terminal() {
-    let Some(lab) = Lab::new("dash", &["curl"]) else { return };
+    let Some(lab) = Lab::without_turn("dash", &["curl"]) else { return };
     let observer = Observer::new("dash");
     lab.file("large", 100_000_000);
     let page = ["--dash", "9118", "--dash-token", "correct-horse-battery"];

@@ -11,7 +11,7 @@ use super::support::{Lab, taut};
 const SERVER: &str = "198.51.100.1";
 
 fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
-    let lab = Lab::new(name, &[&["ip", "sh"], programs].concat())?;
+    let lab = Lab::without_turn(name, &[&["ip", "sh"], programs].concat())?;
     lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
     Some(lab)
 }

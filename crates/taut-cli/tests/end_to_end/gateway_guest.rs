@@ -201,7 +201,7 @@ fn number(text: &str) -> f64 {
 }
 
 fn machine(boots: usize) {
-    let Some(lab) = Lab::new("gateway-guest", &["ip", "setpriv", "iperf3"]) else { return };
+    let Some(lab) = Lab::without_turn("gateway-guest", &["ip", "setpriv", "iperf3"]) else { return };
     let Some(guest) = Guest::new(&["iperf3"]).and_then(Guest::busybox) else { return };
     let bytes = std::env::var("TAUT_GUEST_BYTES").map_or(BYTES, |text| text.parse().unwrap());
     lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();

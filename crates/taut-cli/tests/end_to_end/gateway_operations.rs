@@ -76,7 +76,7 @@ fn within<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> R {
 }
 
 fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
-    let lab = Lab::new(name, &[&["ip", "sh"], programs].concat())?;
+    let lab = Lab::without_turn(name, &[&["ip", "sh"], programs].concat())?;
     lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
     Some(lab)
 }

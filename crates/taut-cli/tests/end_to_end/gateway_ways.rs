@@ -17,7 +17,7 @@ use super::support::{Lab, taut};
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
 fn lab(name: &str) -> Option<Lab> {
-    let lab = Lab::new(name, &["ip", "sleep"])?;
+    let lab = Lab::without_turn(name, &["ip", "sleep"])?;
     lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
     lab.kernel.set_sysctl("ping_group_range", "0 2147483647").unwrap();
     Some(lab)

@@ -12,19 +12,29 @@ use taut_testbed::{Kernel, Meter, Noise, PATIENCE, eventually, live};
 pub(crate) const TAUT: &str = "10.9.0.2";
 pub(crate) const KERNEL: &str = "10.9.0.1";
 
-/// One test at a time: they move gigabytes, and two at the same time would only slow each other down.
+/// Of the tests that move gigabytes, one at a time: two would only slow each other down.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The environment of a live test: its turn, a namespace, and a directory.
 pub(crate) struct Lab {
     pub(crate) kernel: Kernel,
     pub(crate) dir: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Lab {
     /// `None`, with a message, if live tests cannot run.
     pub(crate) fn new(name: &str, programs: &[&str]) -> Option<Self> {
+        // A test that failed during its turn has nevertheless cleaned up.
+        Self::in_turn(name, programs, Some(TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+    }
+
+    /// The same for a test that moves little and mostly waits: it runs beside one that has its turn.
+    pub(crate) fn without_turn(name: &str, programs: &[&str]) -> Option<Self> {
+        Self::in_turn(name, programs, None)
+    }
+
+    fn in_turn(name: &str, programs: &[&str], turn: Option<MutexGuard<'static, ()>>) -> Option<Self> {
         if !live::ready(programs) {
             return None;
         }
@@ -35,8 +45,6 @@ impl Lab {
                 return None;
             }
         };
-        // A test that failed during its turn has nevertheless cleaned up.
-        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Some(Self { kernel, dir, _turn: turn })
