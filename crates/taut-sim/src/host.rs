@@ -357,7 +357,7 @@ impl Host {
     // ---- the core ----
 
     /// Notifies the core that there is work.
-    fn poke(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn poke(&mut self, fabric: &mut Fabric) {
         if self.cpu.sleeps() {
             if self.cpu.phase == Phase::Idle && (self.due.any() || self.apps.has_work()) {
                 self.cpu.phase = Phase::Waking;

@@ -291,12 +291,20 @@ impl World {
     }
 
     /// A host's stack, for changing settings; data that it wants to send leaves at the next event of the
-    /// host.
+    /// host, or with [`poke`](Self::poke).
     ///
     /// # Panics
     /// If the host is of another world.
     pub fn stack_mut(&mut self, id: HostId) -> &mut Stack {
         &mut self.hosts[id.index()].stack
+    }
+
+    /// A host looks after its stack now, as a driver does after a call.
+    ///
+    /// # Panics
+    /// If the host is of another world.
+    pub fn poke(&mut self, id: HostId) {
+        self.hosts[id.index()].poke(&mut self.fabric);
     }
 
     /// A packet that nobody sent arrives at a host now, as from an attacker elsewhere.

@@ -8,7 +8,7 @@
 //! **Rule.** The end of a write does not start a transmission while a packet is below TCP whose completion
 //! will start it, unless the tail is a full buffer, ends a record, or is larger than the data below (a tail
 //! of equal size waits, one byte more does not: such a small packet completes soon, or nothing is gained by
-//! waiting longer). A pure ACK below TCP weighs 2 bytes and holds nothing. TCP_NODELAY does not switch
+//! waiting longer). A pure ACK below TCP weighs 2 bytes, and however many there are, they hold nothing. TCP_NODELAY does not switch
 //! autocorking off: the wait costs no round trip, only a completion.
 //!
 //! **Never the head.** With nothing unacknowledged, data leaves at once, whatever is below TCP.
@@ -134,6 +134,11 @@ pub(crate) struct Autocork {
     pub(crate) in_stream: bool,
 }
 
+/// Whether a packet is below TCP whose completion resumes the connection: some data, and not ACKs alone.
+pub(super) const fn data_is_below(outstanding: u32) -> bool {
+    outstanding >= tsq::truesize(1)
+}
+
 /// Whether the tail waits for a completion.
 pub(crate) fn holds(input: Autocork) -> bool {
     let in_stream = input.mode == AutocorkMode::Stream && input.in_stream;
@@ -143,7 +148,7 @@ pub(crate) fn holds(input: Autocork) -> bool {
         AutocorkMode::Fixed | AutocorkMode::Stream => input.records > 0 || in_stream,
     };
     let waits = if in_stream {
-        input.outstanding > tsq::ACK_TRUESIZE && input.unsent < u64::from(input.size_goal)
+        data_is_below(input.outstanding) && input.unsent < u64::from(input.size_goal)
     } else {
         // Linux's counter has a bias of one, so that equal sizes hold.
         input.outstanding.saturating_add(1) > tsq::truesize(input.tail_len)
@@ -194,7 +199,7 @@ mod tests {
             Autocork { tail_len: 65_160, ..stream },
             Autocork { unsent: 65_160, ..stream },
             Autocork { tail_is_eor: true, ..stream },
-            Autocork { outstanding: tsq::ACK_TRUESIZE, ..stream },
+            Autocork { outstanding: tsq::truesize(0), ..stream },
             Autocork { mode: AutocorkMode::Off, ..stream },
         ] {
             assert!(!holds(input), "{input:?}");

@@ -26,7 +26,7 @@
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
-//! the completion. The completion of a pure ACK ([`ACK_TRUESIZE`]) resumes nothing.
+//! the completion. The completion of a pure ACK ([`ACK_TRUESIZE`]) resumes nothing, unless nothing else is left below.
 //!
 //! **Exemption.** With at most one packet unacknowledged, the gate is open whatever the counter says: no
 //! further ACK would come to restart the flow if a slow device were late with its completion (Linux
@@ -148,11 +148,12 @@ impl SmallQueue {
     }
 
     /// A ticket came back. Returns whether the connection was waiting for one and should be resumed: one
-    /// completion clears the flag, and the retry sets it again if the gate is still shut.
+    /// completion clears the flag, and the retry sets it again if the gate is still shut. That of an ACK does so
+    /// only when nothing else is below: hundreds of ACKs weigh as much as a packet that something waits for.
     pub(crate) fn release(&mut self, truesize: u32) -> bool {
         debug_assert!(self.outstanding >= truesize, "more released than charged");
         self.outstanding = self.outstanding.saturating_sub(truesize);
-        truesize > ACK_TRUESIZE && self.metered.throttle(false)
+        (truesize > ACK_TRUESIZE || self.outstanding == 0) && self.metered.throttle(false)
     }
 
     /// Notes that the connection waits for a completion. Returns whether it was not waiting before.
@@ -321,5 +322,15 @@ mod tests {
         assert!(queue.release(5_000));
         assert!(!queue.release(5_000));
         assert_eq!(queue.outstanding(), 0);
+    }
+
+    /// 600 ACKs weigh more than a packet of a hundred bytes, so something may wait for them.
+    #[test]
+    fn ac_14_the_last_of_many_acks_resumes() {
+        let mut queue = SmallQueue::default();
+        (0..600).for_each(|_| queue.charge(ACK_TRUESIZE));
+        assert!(queue.outstanding() > truesize(100) && queue.throttle());
+        assert!((1..600).all(|_| !queue.release(ACK_TRUESIZE)));
+        assert!(queue.release(ACK_TRUESIZE));
     }
 }

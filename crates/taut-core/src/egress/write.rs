@@ -264,7 +264,7 @@ impl Sender {
         self.blocked == Gate::Autocork
             && cx.config.autocork == AutocorkMode::Stream
             && self.small_queue.throttled()
-            && self.small_queue.outstanding() > tsq::ACK_TRUESIZE
+            && autocork::data_is_below(self.small_queue.outstanding())
             && self.recovery.mode() == Mode::Normal
             && self.is_in_stream(cx.now)
     }

@@ -32,6 +32,7 @@ impl Stack {
     /// See [`SysctlError`]; after an error nothing has changed.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
+        self.end_line_unless_measured();
         self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
         self.pool.budget.limit(self.config.mem, self.config.max_orphans);
         self.update_side_deadline();
@@ -57,6 +58,7 @@ impl Stack {
     /// [`LinkCaps::paces`](crate::LinkCaps::paces).
     pub fn set_link_paces(&mut self, paces: bool) {
         self.caps.paces = paces;
+        self.end_line_unless_measured();
     }
 
     /// Every connection, in any state, including those that are still closing, then those that are half-open at a listener.

@@ -187,6 +187,21 @@ impl Stack {
         }
     }
 
+    /// Completions may be measured no more: then nobody waits for those of others, which may never come back.
+    pub(super) fn end_line_unless_measured(&mut self) {
+        if self.config.send.tsq.measures(&self.caps) {
+            return;
+        }
+        while let Some(id) = self.line.pop_front() {
+            if let Some(conn) = self.table.get_mut(id)
+                && conn.tx.take_turn(&mut self.totals)
+                && !core::mem::replace(&mut conn.flags.queued_for_output, true)
+            {
+                self.ready.push_back(id.slot);
+            }
+        }
+    }
+
     /// The slot of the first connection in the line for the device, if that may have room; it is in the line no more.
     fn next_turn(&mut self) -> Option<u32> {
         while self.totals.meter.is_open() {

@@ -1,4 +1,4 @@
-//! Autocorking: AC-1 … AC-13. A small write waits while an earlier packet is still below TCP.
+//! Autocorking: AC-1 … AC-14. A small write waits while an earlier packet is still below TCP.
 
 use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
 use taut_core::{AutocorkMode, Blocked, ConnOptions, Duration, LinkCaps, SetOption, WriteFlags};
@@ -307,4 +307,22 @@ fn ac_13_a_stream_that_was_interrupted() {
             assert_eq!(rig.news(), [149..150]);
         }
     }
+}
+
+/// Their completions resume nobody, so with two of them below, a stream that begins is not held for ever.
+#[test]
+fn ac_14_acks_below_hold_no_stream() {
+    let mut rig = hundred_below();
+    rig.complete(0);
+    for _ in 0..2 {
+        rig.ack_with(&Ack::of(100).payload(2 * MSS as usize));
+    }
+    assert_eq!((rig.out(), rig.info().unacked), (4, 0), "two ACKs are below, and nothing is in flight");
+    rig.device = Device::Sleeps;
+    for _ in 0..60 {
+        rig.write(1);
+    }
+    rig.device = Device::Keeps;
+    rig.poll();
+    assert_eq!(rig.news(), [100..160]);
 }

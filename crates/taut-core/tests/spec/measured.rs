@@ -1,4 +1,4 @@
-//! The small queue that measures, in a whole connection: TSQ-M15 to M18. The device itself, with others and over minutes, is
+//! The small queue that measures, in a whole connection: TSQ-M15 to M18, and M26. The device itself, with others and over minutes, is
 //! in `src/egress/tsq_measured/tests.rs`.
 
 use taut_core::{Blocked, Duration, Fate, LinkCaps, SetOption, TsqMode};
@@ -106,6 +106,19 @@ fn tsq_m17_as_much_is_below_and_a_retransmission_may_be_more() {
     assert_eq!(rig.info().retrans.min(2 * fits as u32), rig.held().len() as u32);
     assert!(rig.held().len() as u64 > fits, "{} of {}", rig.held().len(), fits);
     assert!(rig.held().len() as u64 <= 2 * limit / MSS);
+}
+
+#[test]
+fn tsq_m26_nobody_waits_any_more_when_nothing_is_measured() {
+    let setup = measured(LinkCaps::plain(1_500));
+    let mut rig = setup.open();
+    rig.grow_cwnd(100, setup.rtt);
+    let fits = rig.info().tsq_limit.unwrap() / MSS;
+    rig.write(90 * MSS);
+    assert_eq!((rig.news().len() as u64, rig.blocked()), (fits, Blocked::SmallQueue));
+    rig.stack.set_sysctl("taut.tsq", "off").unwrap();
+    rig.poll();
+    assert_eq!(rig.news().len() as u64, 90 - fits, "no completion came");
 }
 
 /// A line of 12.5 MB/s whose completions come at once.

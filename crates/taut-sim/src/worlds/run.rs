@@ -112,6 +112,7 @@ impl Run {
                 if let Err(error) = stack.set_sysctl(change.name, change.value) {
                     return Err(Failure::new(now, Kind::Lost, format!("sysctl: {error}")));
                 }
+                self.world.poke(self.hosts[change.host]);
             }
             while let Some((_, packets)) = blind.next_if(|(at, _)| *at <= now)
                 && let Some(attacker) = &mut attacker
