@@ -173,6 +173,26 @@ fn a_black_hole_is_suspected_after_more_than_retries1_timeouts() {
     }
 }
 
+/// With an RTO of 2 s, the third timeout comes 8 s after the first, and the second one 4 s. Linux: `tcp_model_timeout`, 3 s.
+#[test]
+fn rto_24_a_black_hole_on_a_long_path_is_suspected_after_as_much_time() {
+    for (rto_us, timeouts) in [("1000000", 3), ("2000000", 2), ("40000000", 2)] {
+        let config = StackConfig::default().with(|c| {
+            c.recovery.tail_loss_probes = false;
+            c.set_sysctl("net.ipv4.tcp_rto_min_us", rto_us).unwrap();
+        });
+        let mut t = Trace::with(config);
+        t.accept(Offer::ALL);
+        t.write(1_448);
+        for n in 1..=timeouts {
+            while t.stack.counters().tcp_timeouts < n {
+                t.wait_ms(50);
+            }
+            assert_eq!(t.info().snd_mss, if n < timeouts { 1_448 } else { 1_024 }, "{rto_us} after {n}");
+        }
+    }
+}
+
 /// The probe is under way, and one segment behind it: one, not two in one, of the size that the handshake agreed on.
 fn probing() -> Trace {
     let mut t = about_to_probe(65_535);

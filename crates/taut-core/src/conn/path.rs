@@ -6,11 +6,18 @@ use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{MtuProbing, PathMtu};
 use crate::recovery::MtuProbeFate;
+use crate::words::{Duration, Instant};
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
 const MTU_MIN_V6: u32 = 1_280;
 /// Every IPv4 link carries packets of this size (RFC 791).
 const MTU_MIN_V4: u32 = 68;
+
+/// How long after the first one so many further timeouts are, each twice as long as the one before and the first 200 ms.
+/// Linux: `tcp_model_timeout`.
+fn time_of(timeouts: u8) -> Duration {
+    Duration::from_millis(200) * ((2 << timeouts.min(9)) - 1)
+}
 
 impl Conn {
     /// The state of the path's MTU; made when first needed.
@@ -127,11 +134,15 @@ impl Conn {
         }
     }
 
-    /// A timeout, the last of `timeouts` consecutive ones: the path may silently drop large segments.
-    pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, timeouts: u8) {
+    /// A timeout, the last of `timeouts` consecutive ones, the first of which was at `since`: the path may silently drop
+    /// large segments.
+    pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, since: Option<Instant>, timeouts: u8) {
         let config = cx.config;
+        let last = since.map_or(Duration::ZERO, |since| cx.now.since(since));
+        // Where the round trip is long, fewer of them take that time.
+        let is_long = timeouts > 1 && last >= time_of(config.tcp.retries1);
         if config.mtu.probing == MtuProbing::Off
-            || timeouts <= config.tcp.retries1
+            || !(timeouts > config.tcp.retries1 || is_long)
             || !self.state.is_synchronized()
         {
             return;

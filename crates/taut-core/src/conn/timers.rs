@@ -118,7 +118,7 @@ impl Conn {
             self.give_up(cx);
         } else {
             self.suspect_syn_data(timeouts, false);
-            self.suspect_black_hole(cx, timeouts);
+            self.suspect_black_hole(cx, since, timeouts);
         }
     }
 
