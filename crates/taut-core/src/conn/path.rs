@@ -3,6 +3,7 @@
 //! ICMP error, an ACK or a timeout, and before data leaves.
 
 use super::state::State;
+use super::timers::time_of;
 use super::{Conn, StackCx};
 use crate::egress::{MtuProbing, PathMtu};
 use crate::recovery::MtuProbeFate;
@@ -12,12 +13,6 @@ use crate::words::{Duration, Instant};
 const MTU_MIN_V6: u32 = 1_280;
 /// Every IPv4 link carries packets of this size (RFC 791).
 const MTU_MIN_V4: u32 = 68;
-
-/// How long after the first one so many further timeouts are, each twice as long as the one before and the first 200 ms.
-/// Linux: `tcp_model_timeout`.
-fn time_of(timeouts: u8) -> Duration {
-    Duration::from_millis(200) * ((2 << timeouts.min(9)) - 1)
-}
 
 impl Conn {
     /// The state of the path's MTU; made when first needed.

@@ -324,6 +324,20 @@ fn rto_14_a_peer_that_does_not_answer_is_given_up() {
     assert_eq!(given_up_at(StackConfig::default(), Some(Duration::from_secs(30))), 300 + 30_000);
 }
 
+/// Linux's model of the time: 200 ms · (2^(n + 1) - 1) for n retransmissions, with 120 s at most between two.
+#[test]
+fn rto_25_a_short_least_rto_gives_nothing_up_sooner() {
+    for (retries, model_ms) in [(3, 3_000), (8, 102_200), (15, 924_600)] {
+        let config = StackConfig::default().with(|config| {
+            config.tcp.retries2 = retries;
+            config.set_sysctl("net.ipv4.tcp_rto_min_us", "5000").unwrap();
+        });
+        let at = given_up_at(config, None);
+        // At the first timeout after that: the wait before it is as long as all those before.
+        assert!((model_ms..2 * model_ms).contains(&at), "{retries}: {at} ms");
+    }
+}
+
 #[test]
 fn rto_15_a_closed_window_that_is_answered_is_no_dead_peer() {
     // RFC 9293 §3.8.6.1, with tcp_retries2 = 3 and fifteen timeouts in front of a closed window.
