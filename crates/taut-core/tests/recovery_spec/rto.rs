@@ -425,3 +425,21 @@ fn rto_22_the_losses_of_a_timeout_are_reported_with_it() {
     let notes = r.notes();
     assert_eq!((notes.lost.iter().map(|lost| lost.segs).sum::<u32>(), notes.timeouts), (3, 1));
 }
+
+#[test]
+fn rto_23_without_sack_a_timeout_forgets_the_duplicates() {
+    // Linux: `tcp_timeout_mark_lost` begins with `tcp_reset_reno_sack`. Two segments left 300 ms ago, one 50 ms ago, which is not lost
+    // yet (RTO-12); two duplicates said that two of them had arrived.
+    let mut r = Rig::open(Setup::without_sack());
+    r.send(1);
+    r.at(100);
+    r.ack(1, &[]);
+    r.send(2);
+    r.at(350);
+    r.send(1);
+    r.ack(1, &[]);
+    assert_eq!(r.info().sacked, 1);
+    let _ = r.next_sent();
+    let info = r.info();
+    assert_eq!((info.ca_state, info.unacked, info.lost, info.sacked), ("loss", 3, 2, 0));
+}
