@@ -7,7 +7,8 @@ mod support;
 use support::trace::{Got, Offer, Trace};
 use taut_core::config::EcnPolicy;
 use taut_core::{
-    ConnOptions, Duration, Keepalive, LinkCaps, ListenOptions, PacingMode, SetOption, StackConfig, State,
+    ConnOptions, Duration, Fate, Keepalive, LinkCaps, ListenOptions, PacingMode, SetOption, StackConfig,
+    State, Transmit,
 };
 use taut_wire::{Ecn, IpHeader};
 
@@ -310,7 +311,10 @@ fn an_option_that_is_set_changes_no_other() {
         SetOption::TxDelay(Duration::from_millis(1)),
         SetOption::Tos(0x20),
     ] {
-        let mut t = Trace::accepted(Offer::EASY);
+        // A link that holds packets until their departure.
+        let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+        let mut t = Trace::on(StackConfig::default(), caps, "192.0.2.1", "192.0.2.2");
+        t.accept(Offer::EASY);
         let now = t.now;
         t.conn().set_option(now, option.clone()).unwrap();
         let is = |other: &SetOption| std::mem::discriminant(other) == std::mem::discriminant(&option);
@@ -324,8 +328,13 @@ fn an_option_that_is_set_changes_no_other() {
         let due = t.stack.poll_timeout().map(|(at, _)| at.since(now));
         assert_eq!(due, is(&SetOption::Keepalive(None)).then_some(keepalive.idle), "{option:?}");
         t.write(10);
-        let data = expect!(t, "P.", seq(1), len(10));
-        assert_eq!((tos_of(&data), data.at), (tos, now), "{option:?}");
+        // `TCP_TX_DELAY` is the time until it.
+        let Transmit { packet, ticket } = t.stack.poll_transmit(now).expect("the data");
+        let delay = if is(&SetOption::TxDelay(Duration::ZERO)) { 1 } else { 0 };
+        let bytes = packet.to_vec();
+        assert_eq!(packet.departure.since(now), Duration::from_millis(delay), "{option:?}");
+        assert_eq!((bytes.len(), bytes[1]), (50, tos), "{option:?}");
+        t.stack.handle_tx(now, ticket, Fate::Left);
     }
 }
 

@@ -267,3 +267,24 @@ fn tlp_16_a_reduction_without_loss_does_not_cancel_it() {
     assert_eq!(r.info().ca_state, "cwr");
     assert_eq!((r.next_sent(), r.repairs()), ((4, 202), (1, 0, 1)));
 }
+
+#[test]
+fn tlp_17_a_timeout_ends_the_question() {
+    // RFC 8985 §7.4.2 asks about a loss that nothing else has repaired. Linux: `tcp_retransmit_timer` forgets `tlp_high_seq`. The probe
+    // leaves at 202, the timeout comes 300 ms later, with its own reduction.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(2);
+    assert_eq!([r.next_sent(), r.next_sent()], [(1, 202), (0, 502)]);
+    r.at(602);
+    r.ack(2, &[]);
+    assert_eq!(r.info().ca_state, "open");
+    let cwnd = r.info().snd_cwnd;
+    r.send(1);
+    r.at(702);
+    r.ack(3, &[]);
+    assert_eq!(
+        (r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery),
+        (vec![Signal::Timeout], 0)
+    );
+    assert!(r.info().snd_cwnd >= cwnd);
+}
