@@ -116,6 +116,8 @@ fn arr_06_a_segment_that_is_refused_changes_nothing() {
             let before = known(&mut t);
             t.inject(&make(Seg::new(flags).len(10).win(10_000)));
             assert_eq!(known(&mut t), before, "{name}");
+            let outside = matches!(name, "beyond the window" | "of the past");
+            assert_eq!(t.stack.counters().tcp_out_of_window, u64::from(outside), "{name}");
             // What it looked like is still to come.
             inject!(t, "P.", seq(1), ack(1_001), len(10));
             t.read(10);
@@ -270,6 +272,10 @@ fn atk_15_icmp_too_big_lowers_the_segment_size_and_resends() {
         }
         assert!(pieces >= 3);
         assert_eq!((t.info().snd_mss, t.info().snd_cwnd), (mss, cwnd));
+        // Linux: `tcp_simple_retransmit`. Nor does an ACK of the first piece take it for one.
+        assert_eq!(t.info().ca_state, "loss");
+        inject!(t, ".", seq(1), ack(1 + mss));
+        assert_eq!((t.info().snd_ssthresh, t.info().snd_cwnd >= cwnd), (u32::MAX, true));
         inject!(t, ".", seq(1), ack(next));
         assert_eq!((t.info().unacked, t.info().lost), (0, 0));
         // ICMP never makes the size larger, nor smaller than the size that every path carries (RFC 5927

@@ -246,6 +246,52 @@ fn count_01_the_state_says_how_an_end_is_counted() {
     }
 }
 
+/// Each RST that leaves is one more of `TcpOutRsts`, of a connection and without one.
+#[test]
+fn count_03_resets_that_leave() {
+    let ends: &[(&str, fn() -> Trace, u64)] = &[
+        ("an attempt that is aborted has nobody to tell", || abort(connecting()), 0),
+        ("an abort", || abort(established()), 1),
+        ("an abort in CLOSE-WAIT", || abort(close_wait()), 1),
+        (
+            "a close with data unread",
+            || {
+                let mut t = established();
+                inject!(t, "P.", seq(1), len(10));
+                t.close();
+                t
+            },
+            1,
+        ),
+        (
+            "data after the close",
+            || {
+                let mut t = fin_wait(true);
+                t.close();
+                inject!(t, "P.", seq(1), ack(2), len(10));
+                t
+            },
+            1,
+        ),
+        (
+            "a close",
+            || {
+                let mut t = established();
+                t.close();
+                t
+            },
+            0,
+        ),
+        ("the peer's RST is not answered", || reset(established(), 1), 0),
+    ];
+    for (name, end, resets) in ends {
+        let mut t = end();
+        t.poll();
+        let left = t.out.iter().filter(|got| got.has("R")).count() as u64;
+        assert_eq!((t.stack.counters().out_rsts, left), (*resets, *resets), "{name}");
+    }
+}
+
 /// An end because nothing answers is one more of `TcpExtTCPAbortOnTimeout`, whichever timer finds it.
 #[test]
 fn count_02_what_is_given_up_is_counted() {

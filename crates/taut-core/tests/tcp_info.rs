@@ -179,6 +179,7 @@ fn info_01_segments_are_counted_as_the_wire_has_them() {
         t.step(t.now + Duration::from_secs(10));
     }
     assert_eq!(counts(&mut t), (acks + 3, 5, (3, 4)));
+    assert_eq!((before.total_retrans, t.info().total_retrans), (0, 1));
 }
 
 #[test]

@@ -90,7 +90,6 @@ impl Base {
 
     /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
     fn on_rto(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
-        debug_assert!(f.tail_probe_at.is_none(), "the probe goes first");
         f.reorder_at = None;
         f.tail_probe = None;
         // RFC 2018 §8: the peer had received the head and does not acknowledge it, so it has dropped it.

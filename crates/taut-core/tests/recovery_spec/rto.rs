@@ -1,7 +1,7 @@
 //! RTO: the round trip and the retransmission timeout. RFC 6298, RFC 5681 §3.1, RFC 7323 §4.3, RFC 9293 §3.8.
 
 use taut_core::congestion::Signal;
-use taut_core::{ConnError, ConnOptions, Duration, Event, ListenOptions, StackConfig};
+use taut_core::{ConnError, ConnOptions, Duration, Event, ListenOptions, SetOption, StackConfig};
 
 use crate::rig::{Rig, Setup, assert_us};
 use crate::support::trace::{Offer, Seg, Trace};
@@ -343,6 +343,25 @@ fn rto_15_a_closed_window_that_is_answered_is_no_dead_peer() {
         assert!(r.step(limit), "a timer runs until the end");
     }
     assert_eq!(r.repairs().1, 15 + 1 + 4);
+}
+
+#[test]
+fn rto_15_nor_for_the_users_patience() {
+    // Linux: `tcp_rtx_probe0_timed_out`. Three seconds of patience, and a peer that answers for more than a minute; then none.
+    let mut r = Rig::open(Setup::default());
+    let now = r.now;
+    r.conn().set_option(now, SetOption::UserTimeout(Some(Duration::from_secs(3)))).unwrap();
+    r.send(2);
+    r.at(100);
+    let closed = |upto: u32| Rig::ack_of(upto, &[]).win(0);
+    r.inject(&closed(1));
+    for _ in 0..8 {
+        let _ = r.next_sent();
+        r.inject(&closed(1));
+    }
+    assert!(r.now_ms() > 60_000 && !r.has_failed());
+    r.wait_s(1_000);
+    assert!(r.has_failed());
 }
 
 #[test]
