@@ -81,6 +81,21 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
+/// The timer of the handshake ends with it: the first probe comes an RTO after the data was written, its least, 200 ms.
+#[test]
+fn a_window_that_was_closed_from_the_beginning_is_probed_in_time() {
+    for (mut t, passive) in [(Trace::new(), true), (Trace::new(), false)] {
+        let offer = Offer { win: 0, ..Offer::EASY };
+        if passive {
+            t.accept(offer)
+        } else {
+            t.establish(offer, &ConnOptions::default())
+        }
+        t.write(100);
+        expect!(t, ".", seq(0), after_ms(200));
+    }
+}
+
 /// Linux: `tcp_clamp_probe0_to_user_timeout`. It counts from the first probe, whichever is unanswered when it is over.
 #[test]
 fn the_user_timeout_does_not_wait_for_the_next_probe() {

@@ -397,3 +397,18 @@ fn dctcp_14_what_crossing_syns_say_is_no_mark() {
     assert_eq!((info.delivered_ce, info.snd_cwnd, info.snd_ssthresh), (0, 10, u32::MAX));
     assert_eq!(t.stack.counters().tcp_delivered_ce, 0);
 }
+
+#[test]
+fn ecn_07_a_timeout_is_answered_with_cwr_too() {
+    // RFC 3168 §6.1.2: the window was reduced for any reason.
+    let mut t = accepted();
+    t.write(1_000);
+    expect!(t, ".", seq(1), len(1_000));
+    while t.stack.counters().tcp_timeouts == 0 {
+        t.step(t.now + taut_core::Duration::from_secs(10));
+    }
+    assert!(t.out.drain(..).all(|got| !got.has("W")), "on new data");
+    inject!(t, ".", seq(1), ack(1_001));
+    t.write(1_000);
+    assert!(expect!(t, ".W", seq(1_001), len(1_000)).has("W"));
+}
