@@ -87,9 +87,9 @@ fn a_window_that_was_closed_from_the_beginning_is_probed_in_time() {
     for (mut t, passive) in [(Trace::new(), true), (Trace::new(), false)] {
         let offer = Offer { win: 0, ..Offer::EASY };
         if passive {
-            t.accept(offer)
+            t.accept(offer);
         } else {
-            t.establish(offer, &ConnOptions::default())
+            t.establish(offer, &ConnOptions::default());
         }
         t.write(100);
         expect!(t, ".", seq(0), after_ms(200));
