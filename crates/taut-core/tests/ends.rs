@@ -9,7 +9,9 @@ use taut_core::{ConnError, ConnOptions, Duration, Keepalive, ListenOptions, SetO
 use taut_wire::Unreachable;
 
 /// A way to end a connection, and what it adds to the counters: attempts that failed, connections that were reset.
-type End = (&'static str, fn() -> Trace, (u64, u64));
+type End = (&'static str, Make, (u64, u64));
+
+type Make = fn() -> Trace;
 
 fn counts(t: &Trace) -> (u64, u64) {
     let counters = t.stack.counters();
@@ -249,7 +251,7 @@ fn count_01_the_state_says_how_an_end_is_counted() {
 /// Each RST that leaves is one more of `TcpOutRsts`, of a connection and without one.
 #[test]
 fn count_03_resets_that_leave() {
-    let ends: &[(&str, fn() -> Trace, u64)] = &[
+    let ends: &[(&str, Make, u64)] = &[
         ("an attempt that is aborted has nobody to tell", || abort(connecting()), 0),
         ("an abort", || abort(established()), 1),
         ("an abort in CLOSE-WAIT", || abort(close_wait()), 1),
