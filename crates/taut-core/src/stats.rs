@@ -88,9 +88,9 @@ counters! {
     active_opens = "TcpActiveOpens",
     /// Connections opened by a peer.
     passive_opens = "TcpPassiveOpens",
-    /// Handshakes that failed.
+    /// Handshakes that failed: connections that ended in SYN-SENT or SYN-RECEIVED (RFC 4022).
     attempt_fails = "TcpAttemptFails",
-    /// Established connections that were reset.
+    /// Connections that ended in ESTABLISHED or CLOSE-WAIT, by a RST of either end or because nothing answered (RFC 4022).
     estab_resets = "TcpEstabResets",
     /// TCP segments received, counting those inside super-packets.
     in_segs = "TcpInSegs",

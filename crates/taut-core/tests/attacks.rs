@@ -6,7 +6,7 @@ mod support;
 use support::trace::{Offer, Seg, Trace, packet};
 use support::{Rng, pattern};
 use taut_core::{
-    ConnError, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State, SynCookies,
+    ConnError, Duration, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State, SynCookies,
 };
 use taut_wire::{AccEcn, Flags, TcpHeader, TcpOptions, Timestamps, Unreachable};
 
@@ -85,6 +85,71 @@ fn arr_03_acknowledgments_of_what_was_never_sent_or_long_ago() {
     inject!(t, "P.", seq(1), ack(una.wrapping_sub(65_535)), len(10));
     expect!(t, ".", ack(11));
     t.read(10);
+}
+
+/// RFC 9293 §3.10.7.4, RFC 5961 §3 to §5, RFC 7323 §5: what one of the checks refuses is dropped as a whole. Each of these has ten
+/// bytes that would be next, acknowledges what is in flight, and offers another window.
+#[test]
+fn arr_06_a_segment_that_is_refused_changes_nothing() {
+    type Make = fn(Seg) -> Seg;
+    let refused: [(&str, &str, Make); 8] = [
+        ("a RST elsewhere in the window", "R.", |seg| seg.seq(2).ack(1_001)),
+        ("a SYN-ACK", "S.", |seg| seg.seq(1).ack(1_001)),
+        ("a SYN-ACK in the window", "S.", |seg| seg.seq(0).ack(1_001)),
+        ("a SYN", "S", |seg| seg.seq(1)),
+        ("an ACK of what was never sent", "P.", |seg| seg.seq(1).ack(1_002)),
+        ("an ACK of long ago", "P.", |seg| seg.seq(1).ack(1_u32.wrapping_sub(65_536))),
+        ("beyond the window", "P.", |seg| seg.seq(1 + 65_535).ack(1_001)),
+        ("of the past", "P.", |seg| seg.seq(1_u32.wrapping_sub(10)).ack(1_001)),
+    ];
+    let known = |t: &mut Trace| {
+        let info = t.info();
+        let data = (info.rcv_queue_bytes, info.rcv_ooo_bytes, info.bytes_received, info.data_segs_in);
+        (info.state, data, info.unacked, info.snd_wnd, info.last_ack_recv, t.conn().as_ref().error())
+    };
+    for offer in [Offer::EASY, Offer { ts: true, mss: Some(1_012), ..Offer::EASY }] {
+        for (name, flags, make) in refused {
+            let mut t = Trace::accepted(offer);
+            t.write(1_000);
+            t.poll();
+            t.wait_ms(10);
+            let before = known(&mut t);
+            t.inject(&make(Seg::new(flags).len(10).win(10_000)));
+            assert_eq!(known(&mut t), before, "{name}");
+            let outside = matches!(name, "beyond the window" | "of the past");
+            assert_eq!(t.stack.counters().tcp_out_of_window, u64::from(outside), "{name}");
+            // What it looked like is still to come.
+            inject!(t, "P.", seq(1), ack(1_001), len(10));
+            t.read(10);
+            assert_eq!((t.info().unacked, t.info().last_ack_recv), (0, Duration::ZERO), "{name}");
+        }
+    }
+    // Without the flag, the field says nothing (RFC 9293 §3.1).
+    let mut t = open();
+    t.write(1_000);
+    t.poll();
+    t.wait_ms(10);
+    let before = known(&mut t);
+    let header = TcpHeader {
+        src_port: t.peer.port(),
+        dst_port: t.local.port(),
+        seq: t.irs.wrapping_add(1),
+        ack: t.iss.wrapping_add(1_001),
+        flags: Flags::PSH,
+        window: 10_000,
+        ..TcpHeader::default()
+    };
+    let bytes = packet(t.peer.ip(), t.local.ip(), &header, &[0; 10]);
+    t.inject_bytes(&bytes, 0);
+    assert_eq!(known(&mut t), before, "no ACK");
+    let mut t = Trace::accepted(Offer { ts: true, ..Offer::EASY });
+    t.write(100);
+    t.poll();
+    t.wait_s(20);
+    let before = known(&mut t);
+    let (value, echo) = (t.peer_clock().wrapping_sub(30_000), t.last_tsval);
+    inject!(t, "P.", seq(1), ack(101), len(10), win(10_000), ts(value, echo));
+    assert_eq!((known(&mut t), t.stack.counters().paws_estab), (before, 1), "an old timestamp");
 }
 
 #[test]
@@ -207,6 +272,10 @@ fn atk_15_icmp_too_big_lowers_the_segment_size_and_resends() {
         }
         assert!(pieces >= 3);
         assert_eq!((t.info().snd_mss, t.info().snd_cwnd), (mss, cwnd));
+        // Linux: `tcp_simple_retransmit`. Nor does an ACK of the first piece take it for one.
+        assert_eq!(t.info().ca_state, "loss");
+        inject!(t, ".", seq(1), ack(1 + mss));
+        assert_eq!((t.info().snd_ssthresh, t.info().snd_cwnd >= cwnd), (u32::MAX, true));
         inject!(t, ".", seq(1), ack(next));
         assert_eq!((t.info().unacked, t.info().lost), (0, 0));
         // ICMP never makes the size larger, nor smaller than the size that every path carries (RFC 5927

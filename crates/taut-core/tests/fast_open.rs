@@ -8,7 +8,7 @@ use support::trace::{Got, Offer, Seg, Trace};
 use taut_core::config::EcnPolicy;
 use taut_core::{
     Bytes, ConnError, ConnId, ConnOptions, Duration, Event, FastOpenFail, FastOpenKeys, FastOpenListen,
-    Histogram, ListenOptions, ReadError, StackConfig, State, SynCookies, WriteError,
+    Histogram, ListenOptions, ReadError, SetOption, StackConfig, State, SynCookies, WriteError,
 };
 use taut_wire::{Cookie, FastOpen};
 
@@ -232,6 +232,12 @@ fn tfo_06_data_that_the_syn_ack_does_not_acknowledge_leaves_again_at_once() {
         assert_eq!(counters.tcp_fast_open_active, u64::from(all));
         assert_eq!(counters.tcp_fast_open_active_fail, u64::from(!all));
         assert_eq!(info.bytes_retrans, rest as u64);
+        if acked != 300 {
+            // Linux: data in a SYN was sent once.
+            assert_eq!(counters.tcp_orig_data_sent, 1, "{acked}");
+        }
+        // Linux: what leaves again is a retransmission (`tcp_rcv_fastopen_synack`), although it leaves as new data here.
+        assert_eq!(counters.retrans_segs, u64::from(!all), "{acked}");
     }
 }
 
@@ -413,6 +419,28 @@ fn tfo_14_established_connections_find_black_holes_too() {
     }
     t.out.clear();
     assert!(paused(&mut t));
+    // Fewer, if they are the last ones: `tcp_retries2` timeouts, or the user's patience. Not while it goes on.
+    for (retries, patience_ms, given_up) in [(1, None, true), (15, Some(300), true), (15, None, false)] {
+        let mut t = open();
+        t.stack.set_sysctl("tcp_retries2", &retries.to_string()).unwrap();
+        let now = t.now;
+        let patience = patience_ms.map(Duration::from_millis);
+        t.conn().set_option(now, SetOption::UserTimeout(patience)).unwrap();
+        t.write(10);
+        while t.stack.counters().tcp_timeouts < 2 && t.conn().as_ref().error().is_none() {
+            let now = t.now + Duration::from_secs(100);
+            t.step(now);
+        }
+        assert_eq!(t.conn().as_ref().error().is_some(), given_up);
+        t.out.clear();
+        if given_up {
+            assert!(paused(&mut t));
+        } else {
+            abort(&mut t);
+            connect_and_write(&mut t, 10);
+        }
+        assert_eq!(t.stack.counters().tcp_fast_open_blackhole, u64::from(given_up));
+    }
     // Off, as by default: nothing is noticed.
     let mut t = client();
     connect_and_write(&mut t, 10);

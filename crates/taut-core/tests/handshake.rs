@@ -181,6 +181,19 @@ fn syn_is_retransmitted_with_backoff_and_then_given_up() {
     assert_eq!(t.stack.counters().retrans_segs, 6);
 }
 
+/// RFC 9293 §3.10.7.3: once it is answered, a SYN does not leave again, although its time had come.
+#[test]
+fn a_syn_that_is_due_again_is_not_sent_once_it_is_answered() {
+    let mut t = Trace::new();
+    t.connect();
+    expect!(t, "S");
+    t.now += Duration::from_millis(1_000);
+    t.stack.handle_timeout(t.now);
+    t.syn_ack(Offer::EASY);
+    expect!(t, ".", seq(1), ack(1));
+    expect_nothing!(t, for_ms 10_000);
+}
+
 #[test]
 fn syn_retries_are_configurable() {
     let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.syn_retries = 1));

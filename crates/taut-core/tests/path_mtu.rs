@@ -272,3 +272,28 @@ fn a_probe_that_the_device_refused_is_offered_again() {
     inject!(t, ".", seq(1), ack(11_689));
     assert_eq!((t.info().snd_mss, t.stack.counters().tcp_mtup_success), (1_448, 1));
 }
+
+/// A probe says once what became of it: ACKs and timeouts that come later count nothing, and change no size.
+#[test]
+fn the_fate_of_a_probe_is_learned_once() {
+    // (it arrives, what is acknowledged then, successes and failures)
+    for (sacked, fates) in [(None, (1, 0)), (Some((11_689, 14_761)), (0, 1))] {
+        let mut t = probing();
+        inject!(t, ".", seq(1), ack(10_241));
+        match sacked {
+            None => inject!(t, ".", seq(1), ack(11_689)),
+            Some(block) => inject!(t, ".", seq(1), ack(10_241), sack(&[block])),
+        }
+        let counts = |t: &Trace| (t.stack.counters().tcp_mtup_success, t.stack.counters().tcp_mtup_fail);
+        let (size, pmtu) = (t.info().snd_mss, t.info().pmtu);
+        assert_eq!(counts(&t), fates);
+        for ack in [11_689, 12_713, 13_737] {
+            t.poll();
+            inject!(t, ".", seq(1), ack(ack));
+        }
+        while t.stack.counters().tcp_timeouts == 0 {
+            t.step(t.now + Duration::from_secs(100));
+        }
+        assert_eq!((counts(&t), t.info().snd_mss, t.info().pmtu), (fates, size, pmtu));
+    }
+}

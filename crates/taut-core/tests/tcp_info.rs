@@ -6,7 +6,10 @@ mod support;
 
 use support::trace::{Got, Offer, Trace};
 use taut_core::config::EcnPolicy;
-use taut_core::{ConnOptions, Duration, LinkCaps, ListenOptions, PacingMode, SetOption, StackConfig, State};
+use taut_core::{
+    ConnOptions, Duration, Fate, Keepalive, LinkCaps, ListenOptions, PacingMode, SetOption, StackConfig,
+    State, Transmit,
+};
 use taut_wire::{Ecn, IpHeader};
 
 /// An established connection with ten segments of 1,000 bytes in flight.
@@ -176,6 +179,7 @@ fn info_01_segments_are_counted_as_the_wire_has_them() {
         t.step(t.now + Duration::from_secs(10));
     }
     assert_eq!(counts(&mut t), (acks + 3, 5, (3, 4)));
+    assert_eq!((before.total_retrans, t.info().total_retrans), (0, 1));
 }
 
 #[test]
@@ -260,6 +264,79 @@ fn info_06_the_receivers_round_trip() {
     t.wait_ms(70);
     inject!(t, "P.", seq(1), ack(11), len(1_448));
     assert_eq!(t.info().rcv_rtt, Some(Duration::from_millis(70)));
+}
+
+/// As Linux 6.18 shows them, measured on a loopback device: `TCP_INFO` of both ends of a connection that has just opened.
+/// There, `delivered` counts the SYN, and so does `bytes_acked` of a client; `segs_out` of a server has no SYN-ACK. Here all of data
+/// are of data alone, and segments are those of the wire.
+#[test]
+fn info_07_a_connection_that_has_just_opened() {
+    for (mut t, segs_out, segs_in) in
+        [(Trace::connected(Offer::EASY), 2, 1), (Trace::accepted(Offer::EASY), 1, 2)]
+    {
+        let info = t.info();
+        assert_eq!((info.segs_out, info.segs_in), (segs_out, segs_in), "SYN, SYN-ACK and ACK");
+        assert_eq!((info.data_segs_out, info.data_segs_in, info.delivered), (0, 0, 0));
+        assert_eq!((info.bytes_sent, info.bytes_acked, info.bytes_received), (0, 0, 0));
+        assert_eq!((info.bytes_retrans, info.total_retrans, info.total_rto), (0, 0, 0));
+        assert_eq!((info.retransmits, info.probes, info.backoff), (0, 0, 0));
+        assert_eq!((info.unacked, info.sacked, info.lost, info.retrans), (0, 0, 0, 0));
+        assert_eq!((info.reordering, info.reord_seen, info.dsack_dups), (3, 0, 0));
+        assert_eq!((info.ca_state, info.snd_cwnd, info.snd_ssthresh), ("open", 10, u32::MAX));
+        assert_eq!((info.delivery_rate, info.delivery_rate_app_limited), (0, false));
+        let none = Duration::ZERO;
+        assert_eq!((info.busy_time, info.rwnd_limited, info.sndbuf_limited), (none, none, none));
+        assert_eq!((info.notsent_bytes, info.wmem_alloc, info.wmem_queued), (0, 0, 0));
+        assert_eq!((info.rcv_queue_bytes, info.rcv_ooo_bytes, info.rcv_ooopack, info.inq), (0, 0, 0, 0));
+        assert_eq!((info.rcv_mss, info.rcv_rtt, info.max_pacing_rate), (536, None, u64::MAX));
+        assert_eq!((info.ecn, info.ecn_seen, info.delivered_ce, info.received_ce), (false, false, 0, None));
+        assert_eq!((info.syn_data, info.fast_open_child, info.tos), (false, false, 0));
+        let rtt = info.rtt.expect("the handshake measured it");
+        assert_eq!((info.rttvar, info.min_rtt), (rtt / 2, Some(rtt)), "RFC 6298 §2.2");
+    }
+    // A SYN-ACK that is repeated is one more.
+    let mut t = Trace::connected(Offer::EASY);
+    inject!(t, "S.", seq(0), ack(1));
+    assert_eq!(t.info().segs_in, 2);
+}
+
+/// Options that few connections set are kept together, in memory of their own: one that is set leaves the others as they were.
+#[test]
+fn an_option_that_is_set_changes_no_other() {
+    let keepalive = Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(1), count: 3 };
+    let limit = 12_500_000;
+    for option in [
+        SetOption::Keepalive(Some(keepalive)),
+        SetOption::UserTimeout(Some(Duration::from_secs(30))),
+        SetOption::MaxPacingRate(limit),
+        SetOption::TxDelay(Duration::from_millis(1)),
+        SetOption::Tos(0x20),
+    ] {
+        // A link that holds packets until their departure.
+        let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+        let mut t = Trace::on(StackConfig::default(), caps, "192.0.2.1", "192.0.2.2");
+        t.accept(Offer::EASY);
+        let now = t.now;
+        t.conn().set_option(now, option.clone()).unwrap();
+        let is = |other: &SetOption| std::mem::discriminant(other) == std::mem::discriminant(&option);
+        let tos = if is(&SetOption::Tos(0)) { 0x20 } else { 0 };
+        let rate = if is(&SetOption::MaxPacingRate(0)) { limit } else { u64::MAX };
+        let info = t.info();
+        assert_eq!((info.tos, info.max_pacing_rate), (tos, rate), "{option:?}");
+        assert_eq!((info.ecn, info.pmtu, info.fast_open_child), (false, 1_040, false), "{option:?}");
+        assert_eq!(t.conn().as_ref().soft_error(), None);
+        // Nothing is to be done, except to ask whether the peer is still there.
+        let due = t.stack.poll_timeout().map(|(at, _)| at.since(now));
+        assert_eq!(due, is(&SetOption::Keepalive(None)).then_some(keepalive.idle), "{option:?}");
+        t.write(10);
+        // `TCP_TX_DELAY` is the time until it.
+        let Transmit { packet, ticket } = t.stack.poll_transmit(now).expect("the data");
+        let delay = if is(&SetOption::TxDelay(Duration::ZERO)) { 1 } else { 0 };
+        let bytes = packet.to_vec();
+        assert_eq!(packet.departure.since(now), Duration::from_millis(delay), "{option:?}");
+        assert_eq!((bytes.len(), bytes[1]), (50, tos), "{option:?}");
+        t.stack.handle_tx(now, ticket, Fate::Left);
+    }
 }
 
 /// The byte with DSCP and ECN of a packet whose header has the right checksum.

@@ -81,6 +81,41 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
+/// The timer of the handshake ends with it: the first probe comes an RTO after the data was written, its least, 200 ms.
+#[test]
+fn a_window_that_was_closed_from_the_beginning_is_probed_in_time() {
+    for (mut t, passive) in [(Trace::new(), true), (Trace::new(), false)] {
+        let offer = Offer { win: 0, ..Offer::EASY };
+        if passive {
+            t.accept(offer);
+        } else {
+            t.establish(offer, &ConnOptions::default());
+        }
+        t.write(100);
+        expect!(t, ".", seq(0), after_ms(200));
+    }
+}
+
+/// Linux: `tcp_clamp_probe0_to_user_timeout`. It counts from the first probe, whichever is unanswered when it is over.
+#[test]
+fn the_user_timeout_does_not_wait_for_the_next_probe() {
+    for (timeout_ms, probes) in [(100, 1), (399, 1), (401, 2), (1_000, 2), (1_300, 3)] {
+        let user_timeout = Some(Duration::from_millis(timeout_ms));
+        let conn = ConnOptions { user_timeout, ..ConnOptions::default() };
+        let mut t = Trace::new();
+        t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+        inject!(t, ".", seq(1), ack(1), win(0));
+        t.write(100);
+        expect!(t, ".", seq(0), after_ms(200));
+        let first = t.now;
+        while t.conn().as_ref().error().is_none() {
+            t.step(first + Duration::from_secs(100));
+        }
+        assert_eq!(t.now.since(first), Duration::from_millis(timeout_ms));
+        assert_eq!(t.stack.counters().tcp_win_probe, probes, "{timeout_ms}");
+    }
+}
+
 #[test]
 fn a_small_window_is_used_after_a_while() {
     // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not forever: the

@@ -50,6 +50,7 @@ const LATE_MAX: Duration = Duration::from_millis(200);
 impl Conn {
     /// Takes a segment in.
     pub(crate) fn on_segment(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
+        self.segs_in = self.segs_in.wrapping_add(1);
         match self.state {
             State::SynSent => self.on_segment_in_syn_sent(cx, arrival),
             State::Closed | State::TimeWait => Consequence::None,
@@ -72,7 +73,6 @@ impl Conn {
         // Second, the RST: believed if it acknowledges our SYN.
         if flags.contains(TcpFlags::RST) {
             if acks_syn {
-                cx.counters.attempt_fails += 1;
                 self.fail(cx, ConnError::Refused);
             }
             return Consequence::None;
@@ -102,13 +102,11 @@ impl Conn {
     /// §3.10.7.4.
     fn on_segment_synchronized(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
         let Arrival { mut header, payload, gso_size, mark } = arrival;
-        self.segs_in = self.segs_in.wrapping_add(1);
         let without_syn;
         let mut crossed = false;
         if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
                 if self.ecn_mut().is_some_and(|ecn| !ecn.on_repeated_syn(header.flags, mark)) {
-                    cx.counters.attempt_fails += 1;
                     self.abort(cx);
                     return Consequence::None;
                 }
@@ -201,7 +199,6 @@ impl Conn {
         if !self.flags.held && !payload.is_empty() {
             // No application will read this (RFC 1122 §4.2.2.13). The reset has the sequence number that the segment
             // acknowledges (RFC 9293 §3.5.2): a peer that missed our FIN would only challenge the one after it.
-            cx.counters.estab_resets += 1;
             cx.counters.tcp_abort_on_data += 1;
             self.fail(cx, ConnError::Aborted);
             return Consequence::Reset;
@@ -295,11 +292,6 @@ impl Conn {
                 } else {
                     ConnError::Reset
                 };
-                if self.state == State::SynReceived {
-                    cx.counters.attempt_fails += 1;
-                } else {
-                    cx.counters.estab_resets += 1;
-                }
                 match self.state {
                     // Both sides have ended their streams.
                     State::Closing | State::LastAck => self.finish(cx),
@@ -388,8 +380,7 @@ impl Conn {
         }
         let send = self.send_cx(cx);
         self.tx.note_acked(&send, &outcome, cx.pool, cx.totals);
-        let moved = outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion().paces());
-        if moved && self.state >= State::Established {
+        if outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion().paces()) {
             self.tx.update_pacing_rate(&send);
         }
         if self.tx.window_fits(send.mss) {

@@ -98,6 +98,7 @@ impl Conn {
 
     /// The connection ends immediately: nothing is sent or received any more, except a RST that is due.
     pub(super) fn finish(&mut self, cx: &mut StackCx<'_>) {
+        self.count_end(cx);
         self.state = State::Closed;
         self.news.ended = true;
         self.flags.syn_due = false;
@@ -110,6 +111,17 @@ impl Conn {
         self.suspect_early_fin();
         self.rx.discard(cx.pool);
         self.check_loans(cx);
+    }
+
+    /// RFC 4022, tcpAttemptFails and tcpEstabResets: what counts is the state in which the end comes, whoever ends it. As in
+    /// Linux, an attempt that the application itself breaks off has not failed.
+    fn count_end(&self, cx: &mut StackCx<'_>) {
+        match (self.state, self.error) {
+            (State::SynSent, None | Some(ConnError::Aborted)) => {}
+            (State::SynSent | State::SynReceived, _) => cx.counters.attempt_fails += 1,
+            (State::Established | State::CloseWait, _) => cx.counters.estab_resets += 1,
+            _ => {}
+        }
     }
 
     /// Our FIN was acknowledged.

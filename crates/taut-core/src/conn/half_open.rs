@@ -209,6 +209,8 @@ impl HalfOpen {
         let mut conn = Conn::new(cx, &birth, self.agreed, self.rcvbuf);
         conn.listener = self.listener;
         conn.state = State::SynReceived;
+        // The SYN.
+        conn.segs_in = 1;
         conn.handshake = self.handshake;
         conn.syns = self.syns;
         conn.tx.note_syn_acks(self.syns.sent.into());

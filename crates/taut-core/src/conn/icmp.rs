@@ -48,7 +48,6 @@ impl Conn {
             return;
         }
         if begins {
-            cx.counters.attempt_fails += 1;
             self.fail(cx, error);
         } else {
             self.extras_mut().soft_error = Some(error);

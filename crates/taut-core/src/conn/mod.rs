@@ -305,6 +305,11 @@ impl Conn {
         assert!(self.handshake.first() <= self.tx.una(), "una is before the first byte");
         assert!(over || !self.tx.fin_queued() || !self.state.may_write(), "{} with a FIN queued", self.state);
         self.tx.invariants(over);
+        let recovery = self.tx.recovery();
+        assert!(
+            recovery.deadline().is_none() || recovery.packets_out() > 0,
+            "a timer without data in flight"
+        );
         self.rx.invariants(self.state.is_synchronized());
         assert!(!self.flags.half_open || self.state == State::SynReceived);
     }

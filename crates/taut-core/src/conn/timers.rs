@@ -95,7 +95,8 @@ impl Conn {
         }
         self.judge_mtu_probe(cx);
         if self.give_up_at() <= now {
-            self.fail(cx, self.soft_error().unwrap_or(ConnError::TimedOut));
+            self.suspect_syn_data(self.tx.recovery().timeouts().saturating_add(1), true);
+            self.give_up(cx);
         }
         if self.timers.phase <= now {
             self.timers.phase = Instant::NEVER;
@@ -205,7 +206,6 @@ impl Conn {
         let is_last = self.syns.retries >= most || user_timeout;
         self.suspect_syn_data(self.syns.retries.saturating_add(1), is_last);
         if is_last {
-            cx.counters.attempt_fails += 1;
             if self.state == State::SynSent {
                 return self.give_up(cx);
             }

@@ -145,7 +145,6 @@ impl Base {
         }
         self.state = reduction.to;
         f.high_seq = f.log.nxt();
-        f.tail_probe_at = None;
     }
 
     /// The reduction was unnecessary: restores the window. The RTO stays backed off until an unambiguous sample ends

@@ -90,13 +90,8 @@ impl Base {
 
     /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
     fn on_rto(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
-        f.rto_at = None;
-        f.tail_probe_at = None;
         f.reorder_at = None;
         f.tail_probe = None;
-        if f.log.is_empty() {
-            return;
-        }
         // RFC 2018 §8: the peer had received the head and does not acknowledge it, so it has dropped it.
         if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
             f.reneging = false;

@@ -97,9 +97,11 @@ impl Recovery {
                 }
             }
             SendKind::Retransmit | SendKind::TailProbe => {
-                let mut segs = 0;
+                // All that was counted; and what is out, which is nothing if a timeout has come since.
+                let (mut counted, mut segs) = (0, 0);
                 let mut place = flight.log.isolate(range);
                 while let Some(record) = flight.log.get(place).filter(|record| record.start < range.end) {
+                    counted += record.segs();
                     if record.has(RETRANS) {
                         segs += flight.log.retransmission_refused(place);
                     }
@@ -107,7 +109,7 @@ impl Recovery {
                 }
                 flight.prr.on_refused(segs);
                 flight.undo.on_refused(segs);
-                self.base.total_retrans = self.base.total_retrans.wrapping_sub(segs);
+                self.base.total_retrans = self.base.total_retrans.wrapping_sub(counted);
                 if kind == SendKind::TailProbe {
                     flight.tail_probe = None;
                     flight.tail_probe_due = true;

@@ -1,6 +1,6 @@
 //! Accurate ECN: RFC 9768, both ends. ACE is written as its three flags: `A` is 4, `W` is 2 and `E` is 1.
 
-use taut_core::{Algorithm, ConnOptions, LinkCaps, ListenOptions, StackConfig};
+use taut_core::{Algorithm, ConnOptions, LinkCaps, ListenOptions, StackConfig, State};
 use taut_wire::{AccEcn, Ecn};
 
 use crate::scene::use_up_quick_acks;
@@ -556,4 +556,23 @@ fn accecn_22_prague_requests_it_whatever_the_setting_and_marks_ect_1() {
         // Retransmissions are for the same queue. RTO: 20 ms and Linux's minimum of 200.
         t.expect(&Seg::new(data).seq(1).len(500).ecn(mark).after_ms(220));
     }
+}
+
+#[test]
+fn accecn_40_nothing_is_reported_after_the_end() {
+    // RFC 9293 §3.10.7.4: in LAST-ACK, the ACK of our FIN ends the connection. The third mark on a pure ACK would be reported at
+    // once (§3.2.2.5.1): to nobody.
+    let mut t = accepted(config());
+    inject!(t, "F.AE", seq(1), ack(1));
+    t.shutdown();
+    t.poll();
+    t.out.clear();
+    for _ in 0..2 {
+        inject!(t, ".AE", seq(2), ack(1), ecn(Ecn::Ce));
+    }
+    expect_nothing!(t);
+    assert_eq!(t.state(), State::LastAck);
+    inject!(t, ".AE", seq(2), ack(2), ecn(Ecn::Ce));
+    assert_eq!(t.state(), State::Closed);
+    expect_nothing!(t, for_ms 1_000);
 }

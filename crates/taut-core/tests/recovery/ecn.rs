@@ -1,6 +1,6 @@
 //! Congestion marks: RFC 3168 §6.1, both ends.
 
-use taut_core::{Algorithm, ConnOptions, ListenOptions, StackConfig};
+use taut_core::{Algorithm, ConnOptions, ListenOptions, StackConfig, State};
 use taut_wire::Ecn;
 
 use crate::scene::use_up_quick_acks;
@@ -359,4 +359,56 @@ fn offers_of_the_harness_ask_for_nothing() {
     assert!(!t.info().ecn);
     t.write(100);
     expect!(t, ".", len(100), ecn(Ecn::NotEct));
+}
+
+#[test]
+fn ecn_16_only_data_is_echoed() {
+    // RFC 3168 §6.1.3: a "CE data packet"; Linux: `tcp_data_ecn_check` is asked about data. Pure ACKs are not ECN-capable (§6.1.4).
+    let mut t = accepted();
+    t.write(1_000);
+    t.poll();
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(1_001), ecn(Ecn::Ce));
+    inject!(t, ".", seq(1), ack(1_001), win(60_000), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    assert!(!t.info().ecn_seen);
+    inject!(t, ".", seq(1), len(1_000), ack(1_001), ecn(Ecn::Ect0));
+    assert!(!expect!(t, ".", ack(1_001)).has("E"));
+    // Nor does CWR on a pure ACK end the echo: the sender has it on new data (§6.1.2).
+    inject!(t, ".", seq(1_001), len(1_000), ack(1_001), ecn(Ecn::Ce));
+    expect!(t, ".E", ack(2_001));
+    inject!(t, ".W", seq(2_001), ack(1_001));
+    inject!(t, ".", seq(2_001), len(1_000), ack(1_001), ecn(Ecn::Ect0));
+    expect!(t, ".E", ack(3_001));
+}
+
+#[test]
+fn dctcp_14_what_crossing_syns_say_is_no_mark() {
+    // RFC 9293 §3.5 figure 8: each end sends a SYN-ACK. Its ECE agrees to ECN (RFC 3168 §6.1.1); that of an ACK that ends a
+    // handshake would be a mark (DCTCP-12).
+    let mut t = Trace::with(StackConfig::default().with(|c| c.congestion.control = Algorithm::dctcp()));
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SEW", seq(0));
+    inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
+    expect!(t, "S.E", seq(0), ack(1));
+    inject!(t, "S.E", seq(0), ack(1), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
+    let info = t.info();
+    assert_eq!((info.state, info.ecn), (State::Established, true));
+    assert_eq!((info.delivered_ce, info.snd_cwnd, info.snd_ssthresh), (0, 10, u32::MAX));
+    assert_eq!(t.stack.counters().tcp_delivered_ce, 0);
+}
+
+#[test]
+fn ecn_07_a_timeout_is_answered_with_cwr_too() {
+    // RFC 3168 §6.1.2: the window was reduced for any reason.
+    let mut t = accepted();
+    t.write(1_000);
+    expect!(t, ".", seq(1), len(1_000));
+    while t.stack.counters().tcp_timeouts == 0 {
+        t.step(t.now + taut_core::Duration::from_secs(10));
+    }
+    assert!(t.out.drain(..).all(|got| !got.has("W")), "on new data");
+    inject!(t, ".", seq(1), ack(1_001));
+    t.write(1_000);
+    assert!(expect!(t, ".W", seq(1_001), len(1_000)).has("W"));
 }

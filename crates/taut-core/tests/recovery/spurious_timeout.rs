@@ -252,3 +252,16 @@ fn undo_01_an_echo_of_the_retransmission_undoes_nothing() {
     assert_eq!((t.info().ca_state, t.stack.counters().tcp_loss_undo), ("loss", 0));
     expect!(t, ".", seq(1_001), len(1_000));
 }
+
+/// RFC 5682 §3.1 step 2.b: new data that does not leave asks nothing. Linux: `tcp_xmit_recovery`.
+#[test]
+fn frto_04_a_window_without_room_for_a_segment_ends_it() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    // The window ends 500 bytes beyond what has left.
+    inject!(t, ".", ack(1_001), win(9_500));
+    expect!(t, ".", seq(1_001), len(1_000));
+    expect!(t, ".", seq(2_001), len(1_000));
+    // An original arrives after all.
+    inject!(t, ".", ack(1_001), win(9_500), sack(&[(5_001, 6_001)]));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (0, 7));
+}

@@ -256,6 +256,12 @@ impl Rig {
         self.trace.wait_ms(ms - now);
     }
 
+    /// Goes to this instant; timers fire on the way, and what they make due is not taken yet.
+    pub(crate) fn trace_to(&mut self, at: Instant) {
+        self.trace.now = at;
+        self.trace.stack.handle_timeout(at);
+    }
+
     /// Goes to the next packet that leaves because of a timer: its number, and the time.
     #[track_caller]
     pub(crate) fn next_sent(&mut self) -> (u32, u64) {

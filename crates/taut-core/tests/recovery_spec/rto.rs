@@ -1,7 +1,7 @@
 //! RTO: the round trip and the retransmission timeout. RFC 6298, RFC 5681 §3.1, RFC 7323 §4.3, RFC 9293 §3.8.
 
 use taut_core::congestion::Signal;
-use taut_core::{ConnError, ConnOptions, Duration, Event, ListenOptions, StackConfig};
+use taut_core::{ConnError, ConnOptions, Duration, Event, ListenOptions, SetOption, StackConfig};
 
 use crate::rig::{Rig, Setup, assert_us};
 use crate::support::trace::{Offer, Seg, Trace};
@@ -360,6 +360,25 @@ fn rto_15_a_closed_window_that_is_answered_is_no_dead_peer() {
 }
 
 #[test]
+fn rto_15_nor_for_the_users_patience() {
+    // Linux: `tcp_rtx_probe0_timed_out`. Three seconds of patience, and a peer that answers for more than a minute; then none.
+    let mut r = Rig::open(Setup::default());
+    let now = r.now;
+    r.conn().set_option(now, SetOption::UserTimeout(Some(Duration::from_secs(3)))).unwrap();
+    r.send(2);
+    r.at(100);
+    let closed = |upto: u32| Rig::ack_of(upto, &[]).win(0);
+    r.inject(&closed(1));
+    for _ in 0..8 {
+        let _ = r.next_sent();
+        r.inject(&closed(1));
+    }
+    assert!(r.now_ms() > 60_000 && !r.has_failed());
+    r.wait_s(1_000);
+    assert!(r.has_failed());
+}
+
+#[test]
 fn rto_16_probes_of_a_closed_window_back_off() {
     // RFC 9293 §3.8.6.1: the first after an RTO, then each after twice as long, at most 120 s (Linux).
     // Those that are answered are not counted: tcp_retries2 is 3.
@@ -438,4 +457,22 @@ fn rto_22_the_losses_of_a_timeout_are_reported_with_it() {
     assert_eq!(r.next_sent(), (0, 300));
     let notes = r.notes();
     assert_eq!((notes.lost.iter().map(|lost| lost.segs).sum::<u32>(), notes.timeouts), (3, 1));
+}
+
+#[test]
+fn rto_23_without_sack_a_timeout_forgets_the_duplicates() {
+    // Linux: `tcp_timeout_mark_lost` begins with `tcp_reset_reno_sack`. Two segments left 300 ms ago, one 50 ms ago, which is not lost
+    // yet (RTO-12); two duplicates said that two of them had arrived.
+    let mut r = Rig::open(Setup::without_sack());
+    r.send(1);
+    r.at(100);
+    r.ack(1, &[]);
+    r.send(2);
+    r.at(350);
+    r.send(1);
+    r.ack(1, &[]);
+    assert_eq!(r.info().sacked, 1);
+    let _ = r.next_sent();
+    let info = r.info();
+    assert_eq!((info.ca_state, info.unacked, info.lost, info.sacked), ("loss", 3, 2, 0));
 }

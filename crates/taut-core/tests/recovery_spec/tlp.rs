@@ -220,3 +220,71 @@ fn tlp_06_the_reduction_of_a_probe_is_not_undone() {
     r.ack(last + 2, &[(last, last + 1)]);
     assert_eq!((r.info().snd_cwnd, r.stack.counters().tcp_dsack_undo), (cwnd, 0));
 }
+
+/// The probe is refused, and something else happens before it can leave.
+fn refused(segs: u32) -> Rig {
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(segs);
+    let at = r.stack.poll_timeout().expect("the probe").0;
+    r.trace_to(at);
+    assert_eq!(r.refuse(), 1_000);
+    r
+}
+
+#[test]
+fn tlp_15_a_probe_that_never_left_repaired_nothing() {
+    // RFC 8985 §7.4.2 is about a probe that was sent. Everything is acknowledged before it can be.
+    let mut r = refused(2);
+    r.ack(2, &[]);
+    r.send(1);
+    r.at(r.now_ms() + 100);
+    r.ack(3, &[]);
+    assert_eq!((r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery), (vec![], 0));
+    // Nor does it stand in the way of the next one (§7.2).
+    r.send(2);
+    let before = r.repairs().2;
+    assert_eq!(r.next_sent().0, 4);
+    assert_eq!(r.repairs().2, before + 1);
+    // New data has come, which takes its place: that repairs nothing (§7.3).
+    let mut r = refused(2);
+    r.queue(1);
+    assert_eq!((r.sent(), r.repairs()), (vec![2], (0, 0, 1)));
+    r.ack(3, &[]);
+    r.send(1);
+    r.at(r.now_ms() + 100);
+    r.ack(4, &[]);
+    assert_eq!((r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery), (vec![], 0));
+}
+
+#[test]
+fn tlp_16_a_reduction_without_loss_does_not_cancel_it() {
+    // RFC 8985 §7.2: a probe is due in Open, and Linux's in CWR, too (`tcp_schedule_loss_probe`). A queue of this host was full;
+    // then an ACK of nothing new reports a mark.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(5);
+    let (now, id) = (r.now, r.id.unwrap());
+    r.stack.handle_tx_congestion(now, id);
+    assert_eq!(r.info().ca_state, "cwr");
+    assert_eq!((r.next_sent(), r.repairs()), ((4, 202), (1, 0, 1)));
+}
+
+#[test]
+fn tlp_17_a_timeout_ends_the_question() {
+    // RFC 8985 §7.4.2 asks about a loss that nothing else has repaired. Linux: `tcp_retransmit_timer` forgets `tlp_high_seq`. The probe
+    // leaves at 202, the timeout comes 300 ms later, with its own reduction.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(2);
+    assert_eq!([r.next_sent(), r.next_sent()], [(1, 202), (0, 502)]);
+    r.at(602);
+    r.ack(2, &[]);
+    assert_eq!(r.info().ca_state, "open");
+    let cwnd = r.info().snd_cwnd;
+    r.send(1);
+    r.at(702);
+    r.ack(3, &[]);
+    assert_eq!(
+        (r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery),
+        (vec![Signal::Timeout], 0)
+    );
+    assert!(r.info().snd_cwnd >= cwnd);
+}

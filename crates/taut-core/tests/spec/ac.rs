@@ -124,6 +124,8 @@ fn ac_06_ten_held_writes_count_once() {
     rig.write(5);
     assert_held(&mut rig);
     assert_eq!(rig.counters().tcp_auto_corking, 2);
+    // taut's own counter has each write.
+    assert_eq!(rig.counters().autocork_held, 11);
 }
 
 /// The end of a record is complete: nothing will join it.

@@ -127,6 +127,7 @@ fn retransmissions_dropped_too_late_are_lost_as_in_the_network() {
         let taken_back = u64::from(!followed);
         assert_eq!(before.retrans_segs - after.retrans_segs, taken_back);
         assert_eq!(before.tcp_fast_retrans - after.tcp_fast_retrans, taken_back);
+        assert_eq!(rig.info().total_retrans, after.retrans_segs, "TCP_INFO counts as the counters do");
         assert_eq!(after.tcp_slow_start_retrans, before.tcp_slow_start_retrans);
         assert_eq!(after.tcp_retrans_fail, taken_back);
         rig.device = Device::Completes;

@@ -48,6 +48,7 @@ pub(super) fn definition() -> Definition {
     Definition::new("bbr", |_| Bbr::new()).paced().first_pacing_percent(PARAMS.startup_pacing as u16)
 }
 
+const QUANTA_PER_SEC: u64 = 1_000_000_000 / PARAMS.quantum_time.as_nanos();
 /// The SRTT to assume while there is none. §5.6.2.
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 /// "No bound."
@@ -133,7 +134,7 @@ impl Bbr {
 
     /// Segments of a super-packet at the present rate, as TSO autosizing makes them. §5.6.3.
     fn quantum_segs(&self) -> u32 {
-        let bytes = self.pacing_rate / (1_000_000_000 / PARAMS.quantum_time.as_nanos());
+        let bytes = self.pacing_rate / QUANTA_PER_SEC;
         let bytes = bytes.min(u64::from(PARAMS.quantum_max)) as u32;
         (bytes / self.mss).max(2)
     }

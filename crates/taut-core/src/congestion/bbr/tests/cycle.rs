@@ -277,3 +277,19 @@ fn bbr_29_refill_lasts_a_round_from_its_own_beginning() {
     flow.ack(ACK);
     assert_eq!(flow.state(), State::Up);
 }
+
+#[test]
+fn cc_09_what_one_probe_found_says_nothing_of_the_next() {
+    let mut flow = Flow::up();
+    flow.acks(4, Ack { segs: Some(125), ..ACK });
+    assert_eq!(flow.state(), State::Drain);
+    // The queue is gone, and Down, Cruise and Refill follow.
+    flow.ack(Ack { in_flight: 50, ..ACK });
+    flow.probe_now();
+    flow.ack(Ack { segs: Some(125), ..ACK });
+    assert_eq!(flow.state(), State::Up);
+    // Up's own gain: 0.99 · 1.25 · 3,125,000. It finds nothing more, and Down follows.
+    assert_eq!(flow.bbr.pacing_rate(), Some(3_867_187));
+    flow.acks(3, Ack { segs: Some(125), ..ACK });
+    assert_eq!(flow.state(), State::Down);
+}
