@@ -233,6 +233,22 @@ fn rfc_2883_a_duplicate_beside_a_hole() {
     expect!(t, ".", ack(4_101), sack(&[(1_601, 2_101)]));
 }
 
+#[test]
+fn rfc_2883_what_came_before_is_a_duplicate_also_without_a_hole() {
+    // §4.2.1: a part of a segment, and all of it when only its FIN is new.
+    for (flags, len, ack) in [(".", 1_000, 2_601), ("F.", 1_000, 2_602), ("F.", 500, 2_102)] {
+        let mut t = settled();
+        inject!(t, ".", seq(1_601), ack(1), len(500));
+        t.wait_ms(100);
+        t.out.clear();
+        t.inject(&Seg::new(flags).seq(1_601).ack(1).len(len));
+        expect!(t, ".", ack(ack), sack(&[(1_601, 2_101)]));
+        // Reported once.
+        inject!(t, ".", seq(ack), ack(1), len(0));
+        expect_nothing!(t, for_ms 1_000);
+    }
+}
+
 // ---- sending ----
 
 fn open() -> Trace {

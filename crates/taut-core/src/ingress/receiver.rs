@@ -223,8 +223,12 @@ impl Receiver {
             taken.ack_now |= seq != nxt;
         } else if is_next && self.reassembly.is_empty() {
             // The usual case: exactly the next bytes.
-            payload.trim_front((nxt - seq) as usize);
-            taken.ack_now |= seq != nxt;
+            if seq < nxt {
+                // RFC 2883 §4.2.1: a part of it came before.
+                payload.trim_front((nxt - seq) as usize);
+                self.note_duplicate(seq..nxt);
+                taken.ack_now = true;
+            }
             taken.in_order = payload.len() as u64;
             self.queue.push(payload, pool);
             self.window.advance_to(nxt + taken.in_order);
