@@ -108,7 +108,7 @@ impl Sender {
         NotNow { why, is_new, waits, own_copy }
     }
 
-    /// In this state, the connection sends nothing.
+    /// In this state, the connection sends nothing: no gate holds it back from now on.
     pub(crate) fn hold_all(&mut self, now: Instant, totals: &mut Totals) {
         self.note_held(now, Gate::NoData, totals);
         self.due = false;
