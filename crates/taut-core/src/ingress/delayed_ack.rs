@@ -428,14 +428,18 @@ pub(super) mod tests {
         assert_eq!((ack.rcv_mss(), ack.must_ack_now()), (1460, true));
     }
 
+    /// RFC 9293 §3.8.6.3: the second full segment is acknowledged. Less than two wait for the delay, also when the
+    /// application reads them.
     #[test]
     fn a_full_window_waits_for_the_application() {
-        let mut ack = settled();
-        let full = Arrival { can_grow: false, gso_size: 1460, ..arrival(2920) };
-        ack.on_data(ms(1), &full);
-        assert!(!ack.must_ack_now() && ack.deadline().is_some());
-        ack.on_read();
-        assert!(ack.must_ack_now());
+        for (len, on_read) in [(1460, false), (1461, true), (2920, true)] {
+            let mut ack = settled();
+            let full = Arrival { can_grow: false, gso_size: 1460, ..arrival(len) };
+            ack.on_data(ms(1), &full);
+            assert!(!ack.must_ack_now() && ack.deadline().is_some());
+            ack.on_read();
+            assert_eq!(ack.must_ack_now(), on_read, "{len} bytes");
+        }
     }
 
     #[test]
@@ -463,6 +467,7 @@ pub(super) mod tests {
         assert_eq!(ack.deadline(), Some(ms(1) + Duration::from_micros(500)));
         ack.on_timeout(ms(2));
         assert!(ack.must_ack_now());
+        assert_eq!(ack.ato(), Duration::from_millis(40), "no delay was missed");
         ack.on_ack_sent();
         assert_eq!(ack.compressed(), 0);
         // The hole is filled: for the next hole, three ACKs leave at once again.
@@ -596,17 +601,53 @@ pub(super) mod tests {
         assert!(ack.must_ack_now());
     }
 
+    /// What the timer of combined ACKs ends is not the delay of an interactive connection.
+    #[test]
+    fn acks_of_out_of_order_data_leave_an_interactive_connection_interactive() {
+        let mut ack = settled();
+        ack.on_data_sent(T0);
+        let rtt = Some(Duration::from_millis(10));
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
+        for _ in 0..3 {
+            ack.on_data(ms(1), &beyond);
+            ack.on_ack_sent();
+        }
+        ack.on_data(ms(1), &beyond);
+        ack.on_timeout(ms(2));
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        // Quick ACKs are for connections that are not interactive.
+        ack.quick = 16;
+        ack.on_data(ms(3), &arrival(100));
+        assert!(!ack.must_ack_now());
+    }
+
+    /// Linux: `tcp_measure_rcv_mss`. RFC 9293 §3.7.1: a segment of 536 bytes is the least that counts.
     #[test]
     fn a_shrunken_mss_is_noticed_and_small_writes_are_not_one() {
         let mut ack = settled();
-        for len in [1460, 1200, 100, 100, 1200] {
-            ack.on_data(T0, &arrival(len));
-            assert_eq!(ack.rcv_mss(), 1460);
+        for (len, gso_size, mss) in [
+            (536, 0, 536),
+            (1460, 0, 1460),
+            (1200, 0, 1460),
+            (100, 0, 1460),
+            (100, 0, 1460),
+            (1200, 0, 1460),
+            (1200, 0, 1200),
+            (9000, 0, 1460),
+            // The size of a super-packet's segments counts, be it a single byte.
+            (2400, 1200, 1460),
+            (3600, 1200, 1200),
+            (2000, 1, 1200),
+            (2000, 1, 1200),
+            (535, 0, 1200),
+            (535, 0, 1200),
+            (536, 0, 1200),
+            (536, 0, 536),
+        ] {
+            ack.on_data(T0, &Arrival { gso_size, ..arrival(len) });
+            assert_eq!(ack.rcv_mss(), mss, "{len} in segments of {gso_size}");
         }
-        ack.on_data(T0, &arrival(1200));
-        assert_eq!(ack.rcv_mss(), 1200);
-        ack.on_data(T0, &arrival(9000));
-        assert_eq!(ack.rcv_mss(), 1460);
     }
 
     #[test]

@@ -472,6 +472,7 @@ impl Trace {
 
     fn note(&mut self, bytes: &[u8], complete: bool) {
         let ip = IpHeader::parse(bytes).expect("what the stack sends is IP");
+        assert_eq!(ip.header_len + ip.payload_len, bytes.len(), "the length in the IP header");
         if ip.protocol != protocol::TCP {
             self.icmp.push(bytes.to_vec());
             return;
@@ -480,6 +481,10 @@ impl Trace {
         let (wire, len) = TcpHeader::parse(segment).expect("what the stack sends is TCP");
         if complete {
             assert!(tcp::verify(ip.src, ip.dst, segment, &[]), "the checksum is right");
+        } else {
+            let field = u16::from_be_bytes([segment[16], segment[17]]);
+            let begun = tcp::partial_checksum(ip.src, ip.dst, segment.len() as u32);
+            assert_eq!(field, begun, "the part of the checksum that the link completes");
         }
         if wire.flags.contains(Flags::SYN) && !wire.flags.contains(Flags::RST) {
             self.iss = wire.seq;
