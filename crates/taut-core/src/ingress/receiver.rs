@@ -209,7 +209,8 @@ impl Receiver {
             taken.ack_now = true;
         }
         let mut room = usize::MAX;
-        let is_next = seq <= nxt && end > nxt;
+        // It is acceptable, so it does not end before RCV.NXT.
+        let is_next = seq <= nxt;
         if !payload.is_empty() && (!is_next || !self.reassembly.is_empty() || pool.budget.is_pressed()) {
             let from = if is_next { nxt } else { end };
             room = self.make_room(is_next, from, payload.len(), least, &mut taken.squeezed, pool);
