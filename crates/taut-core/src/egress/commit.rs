@@ -114,6 +114,14 @@ impl Sender {
         self.due = false;
     }
 
+    /// The connection is over: it is held back by nothing, and busy with nothing (Linux: `tcp_write_queue_purge`).
+    pub(crate) fn finish(&mut self, now: Instant, totals: &mut Totals) {
+        self.hold_all(now, totals);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.chrono.stop(now, Kind::Busy, true);
+        }
+    }
+
     /// Nothing more can be sent now, because of `why`: notes the event that will end that, and the window
     /// that was the limit. Returns whether the connection begins to wait for a completion.
     fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {

@@ -189,6 +189,7 @@ fn wait_08_nothing_holds_back_a_connection_that_has_nothing_to_send() {
             };
             assert_eq!(span, expected, "{gate:?} {ends:?}");
         }
+        assert_eq!(rig.info().busy_time, rtt + millis(5), "from the write to the end");
         // The sum over all connections has it, too.
         let of_all = rig.stack.report(rig.now).shares;
         assert_eq!(of_all[Gate::SmallQueue as usize], (Gate::SmallQueue, millis(5)), "{ends:?}");
