@@ -339,6 +339,23 @@ mod tests {
         assert_eq!(owed.take(ms(5)), ms(5));
     }
 
+    /// Ten milliseconds are made good, and what is owed lasts for ten more.
+    #[test]
+    fn what_is_owed_lasts_for_ten_milliseconds() {
+        let ns = Duration::from_nanos;
+        for (late_ns, stalled) in [(10_000_000, false), (10_000_001, true)] {
+            let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+            owed.on_timer(&pacing, START);
+            assert_eq!(owed.is_stalled(&pacing, START + ns(late_ns)), stalled, "{late_ns}");
+        }
+        for (behind_ns, credit_ns) in [(20_000_000, 10_000_000), (20_000_001, 0)] {
+            let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+            owed.on_timer(&pacing, START + ns(10_000_000));
+            owed.hold(&pacing, START + ns(10_000_000));
+            assert_eq!(owed.take(ns(behind_ns)), ns(credit_ns), "{behind_ns}");
+        }
+    }
+
     #[test]
     fn lateness_is_void_when_something_else_held_the_packet() {
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());

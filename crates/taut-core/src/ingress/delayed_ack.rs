@@ -561,6 +561,91 @@ pub(super) mod tests {
         }
     }
 
+    /// A connection whose delay has doubled, at 1 s.
+    fn patient() -> DelayedAck {
+        let mut ack = settled();
+        ack.on_data(ms(500), &arrival(100));
+        ack.on_timeout(ms(540));
+        ack.on_ack_sent();
+        assert_eq!((ack.ato(), ack.deadline()), (Duration::from_millis(80), None));
+        ack.on_data(ms(1_000), &arrival(100));
+        ack
+    }
+
+    /// Linux: the delay is the shortest again after quick ACKs, with a hole, when the peer waits, and when an answer was missing
+    /// (`tcp_dec_quickack_mode`, `tcp_enter_quickack_mode`, `tcp_delack_timer_handler`).
+    #[test]
+    fn what_makes_the_delay_the_shortest_again() {
+        let shortest = Duration::from_millis(40);
+        let mut ack = patient();
+        ack.on_ack_sent();
+        for n in 0..16 {
+            // More than the RTO first: quick ACKs, as many as there may be.
+            assert_eq!(ack.ato(), shortest * 2, "{n}");
+            ack.on_data(ms(2_500 + n * 500), &arrival(100));
+            assert!(ack.must_ack_now(), "{n}");
+            ack.on_ack_sent();
+        }
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.on_data(ms(1_500), &Arrival { in_order: false, ..arrival(100) });
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.quicken();
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.on_data_sent(ms(1_001));
+        assert_eq!(ack.ato(), shortest * 2);
+        ack.on_timeout(ms(1_080));
+        assert_eq!((ack.ato(), ack.deadline()), (shortest, None));
+    }
+
+    /// Linux: `tcp_incr_quickack` never takes any away.
+    #[test]
+    fn a_smaller_window_takes_no_quick_acks_away() {
+        let mut ack = DelayedAck::new();
+        ack.on_data(T0, &arrival(100));
+        ack.on_ack_sent();
+        assert_eq!(ack.quick, 15);
+        ack.on_data(T0, &Arrival { in_order: false, rcv_wnd: 4 * 536, ..arrival(100) });
+        assert_eq!(ack.quick, 15);
+    }
+
+    /// Linux: the smaller of both round trips, if both are known.
+    #[test]
+    fn joining_waits_for_a_part_of_the_least_round_trip() {
+        let rtt = |ms: u64| Some(Duration::from_millis(ms));
+        for (srtt, rcv_rtt, wait_us) in [
+            (rtt(10), None, Some(500)),
+            (None, rtt(10), Some(500)),
+            (rtt(100), rtt(10), Some(500)),
+            (rtt(10), rtt(100), Some(500)),
+            (None, None, None),
+        ] {
+            let mut ack = settled();
+            let beyond = Arrival { in_order: false, reordered: true, srtt, rcv_rtt, ..arrival(1_000) };
+            for _ in 0..3 {
+                ack.on_data(ms(1), &beyond);
+                ack.on_ack_sent();
+            }
+            ack.on_data(ms(1), &beyond);
+            let wait = wait_us.map(|us| ms(1) + Duration::from_micros(us));
+            assert_eq!((ack.deadline(), ack.must_ack_now()), (wait, wait.is_none()), "{srtt:?} {rcv_rtt:?}");
+        }
+        // TCP_QUICKACK: none waits.
+        let mut ack = settled();
+        ack.set_quickack(true);
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt(10), ..arrival(1_000) };
+        for _ in 0..6 {
+            ack.on_data(ms(1), &beyond);
+            assert!(ack.must_ack_now());
+            ack.on_ack_sent();
+        }
+    }
+
     #[test]
     fn a_timeout_before_the_deadline_changes_nothing() {
         let mut ack = settled();
@@ -652,11 +737,14 @@ pub(super) mod tests {
 
     #[test]
     fn the_quickack_option() {
+        for len in [0, 1, 100] {
+            let mut ack = settled();
+            ack.on_data(T0, &arrival(len));
+            ack.set_quickack(true);
+            assert_eq!(ack.must_ack_now(), len > 0, "{len} bytes are not acknowledged");
+        }
         let mut ack = settled();
-        ack.on_data(T0, &arrival(100));
         ack.set_quickack(true);
-        assert!(ack.must_ack_now());
-        ack.on_ack_sent();
         ack.on_data(T0, &arrival(100));
         assert!(ack.must_ack_now());
         ack.on_ack_sent();

@@ -546,6 +546,34 @@ mod tests {
         assert_eq!(after_window(BufferTuning::FollowPath, 5_000, 50), 512 << 10);
     }
 
+    /// What the application has not read yet says nothing about how fast it reads.
+    #[test]
+    fn unread_bytes_are_not_counted_as_read() {
+        for (unread, space) in [(0, 40_000), (20_000, 20_000), (25_400, 14_600), (50_000, 14_600)] {
+            let mut w = window(131_072, 7);
+            w.on_data(ns(0), Some(Duration::from_millis(1)));
+            w.on_copied_to_user(ns(1_000_000), 40_000, unread, MSS, Some(BufferTuning::FollowPath), None);
+            assert_eq!(w.space(), space, "{unread}");
+        }
+        // The first round trip brings ten segments, or a window that is smaller than these.
+        assert_eq!(window(8_000, 0).space(), 8_000);
+    }
+
+    /// RFC 7323 §2.3: 14 is the largest shift. A buffer that is set, or not tuned, has two units of the window field, and
+    /// Linux's least.
+    #[test]
+    fn the_least_buffer_is_two_units() {
+        for (scale, least) in [(0, 2_304), (10, 2_304), (11, 4_096), (14, 32_768), (15, 32_768)] {
+            let mut w = RecvWindow::new(100, 100, false);
+            w.establish(ns(0), FIRST, scale, MSS);
+            assert_eq!((w.scale(), w.rcvbuf()), (scale.min(14), least));
+            w.lock_rcvbuf(1);
+            assert_eq!(w.rcvbuf(), least);
+            w.lock_rcvbuf(least + 1);
+            assert_eq!(w.rcvbuf(), least + 1);
+        }
+    }
+
     #[test]
     fn a_buffer_the_user_chose_is_not_tuned() {
         let mut w = window(131_072, 7);
@@ -663,19 +691,22 @@ mod tests {
     #[test]
     fn a_rate_that_still_grows_has_a_larger_buffer() {
         let at = |ms: u64| ns(ms * 1_000_000);
-        let rtt = Some(Duration::from_millis(10));
-        for (copied, expected) in [
-            (12_000_000, 2 * 12_000_000),
-            (14_999_990, 2 * 14_999_990),
-            (15_000_000, 2 * (2 * 15_000_000 + 16 * 1_460)),
-        ] {
-            let mut w = RecvWindow::new(131_072, 128 << 20, true);
-            w.establish(at(0), FIRST, 12, MSS);
-            w.on_data(at(0), rtt);
-            w.on_copied_to_user(at(10), 10_000_000, 0, MSS, None, rtt);
-            assert_eq!(w.space(), 10_000_000);
-            w.on_copied_to_user(at(20), copied, 0, MSS, Some(BufferTuning::FollowPath), rtt);
-            assert_eq!(w.rcvbuf(), expected, "{copied}");
+        // Of 100 ms, too: no window's worth of data has come in less.
+        for ms in [10, 100] {
+            let rtt = Some(Duration::from_millis(ms));
+            for (copied, expected) in [
+                (12_000_000, 2 * 12_000_000),
+                (14_999_990, 2 * 14_999_990),
+                (15_000_000, 2 * (2 * 15_000_000 + 16 * 1_460)),
+            ] {
+                let mut w = RecvWindow::new(131_072, 128 << 20, true);
+                w.establish(at(0), FIRST, 12, MSS);
+                w.on_data(at(0), rtt);
+                w.on_copied_to_user(at(ms), 10_000_000, 0, MSS, None, rtt);
+                assert_eq!(w.space(), 10_000_000);
+                w.on_copied_to_user(at(2 * ms), copied, 0, MSS, Some(BufferTuning::FollowPath), rtt);
+                assert_eq!(w.rcvbuf(), expected, "{copied} in {ms} ms");
+            }
         }
     }
 }

@@ -440,6 +440,30 @@ fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
     }
 }
 
+/// What lies before `from` is needed first.
+#[test]
+fn pruning_drops_nothing_before_a_position() {
+    for (from, freed, left) in
+        [(300, 704, vec![(100, 200)]), (301, 0, vec![(300, 400), (100, 200)]), (100, 2 * 704, vec![])]
+    {
+        let mut r = Receiver::new();
+        r.insert(100..200);
+        r.insert(300..400);
+        assert_eq!(r.reassembly.prune(FIRST + from, usize::MAX, &mut r.pool), freed, "{from}");
+        assert_eq!(r.blocks(), left, "{from}");
+    }
+}
+
+#[test]
+fn when_all_is_discarded_there_is_nothing_to_report() {
+    let mut r = Receiver::new();
+    r.insert(100..200);
+    r.insert(100..200);
+    assert!(r.reassembly.has_news());
+    r.reassembly.discard_all(&mut r.pool);
+    assert!(!r.reassembly.has_news() && r.blocks().is_empty());
+}
+
 /// A segment that is refused for lack of room leaves nothing behind. While no segment is held, no ACK is urgent.
 #[test]
 fn what_is_refused_leaves_nothing() {
