@@ -236,6 +236,8 @@ pub(crate) struct Trace {
     /// The peer puts timestamps into everything.
     pub(crate) ts: bool,
     pub(crate) last_tsval: u32,
+    /// The link completes checksums and cuts segments.
+    offloads: bool,
     mark: Instant,
 }
 
@@ -274,6 +276,7 @@ impl Trace {
             irs: 0xffff_f000,
             ts: false,
             last_tsval: 0,
+            offloads: caps.tx_checksum,
             mark: START,
         }
     }
@@ -453,6 +456,7 @@ impl Trace {
         while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) {
             let bytes = packet.to_vec();
             let complete = packet.offload == Offload::None;
+            assert!(complete || self.offloads, "the link does nothing of {:?}", packet.offload);
             if self.drop_all {
                 self.stack.handle_tx(self.now, ticket, Fate::Dropped);
                 self.dropped_at.push(self.now);
