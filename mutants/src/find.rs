@@ -1,7 +1,8 @@
 //! Every edit that could be made to a file: the operators of mutation, one visitor.
 //!
 //! Left alone: tests, anything under a `cfg`, constants and `const fn` (a switch is no constant), patterns, what stands inside
-//! macros (assertions among them), `Debug` and `Display`, and functions that only describe or check (`describe`, `invariants`).
+//! macros (assertions among them), `Debug` and `Display`, functions that only describe or check (`describe`, `invariants`), and
+//! the steps that loops count for tests (`step`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -191,12 +192,16 @@ fn assigns(op: &BinOp) -> bool {
     )
 }
 
+/// It counts for tests, and is empty without them.
+fn counts_steps(expr: &Expr) -> bool {
+    matches!(expr, Expr::Call(call) if matches!(&*call.func, Expr::Path(of) if of.path.is_ident("step")))
+}
+
 /// What a statement does that could be left out.
 fn droppable(expr: &Expr) -> Option<&'static str> {
     match expr {
         Expr::MethodCall(call) if call.method == "invariants" => None,
-        // It counts for tests, and is empty without them.
-        Expr::Call(call) if matches!(&*call.func, Expr::Path(of) if of.path.is_ident("step")) => None,
+        _ if counts_steps(expr) => None,
         Expr::MethodCall(_) | Expr::Call(_) => Some("drop call"),
         Expr::Try(inner) => droppable(&inner.expr),
         Expr::Assign(_) => Some("drop assignment"),
@@ -317,6 +322,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             // The length is a constant.
             Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
             Expr::Const(_) => return,
+            _ if counts_steps(expr) => return,
             _ => {}
         }
         visit::visit_expr(self, expr);

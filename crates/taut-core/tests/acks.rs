@@ -198,6 +198,28 @@ fn three_blocks_beside_timestamps_and_none_without_permission() {
     expect!(t, ".", ack(1), sack(&[]));
 }
 
+/// RFC 9293 §3.7.1: options count in the segment size. What was sent whole is cut when it leaves again beside SACK blocks, on a
+/// link that cuts nothing.
+#[test]
+fn a_retransmission_beside_sack_blocks_is_no_larger_than_a_segment() {
+    let mut t = settled();
+    t.write(5_000);
+    for at in [1, 1_001, 2_001, 3_001, 4_001] {
+        expect!(t, ".", seq(at), len(1_000));
+    }
+    // Something of the peer is missing, too.
+    inject!(t, ".", seq(2_101), ack(1), len(500));
+    expect!(t, ".", ack(1_601), sack(&[(2_101, 2_601)]));
+    inject!(t, ".", seq(2_601), ack(1), sack(&[(1_001, 5_001)]));
+    // Two bytes, a block of eight, and two of padding.
+    for (at, len) in [(1, 988), (989, 12)] {
+        let again = expect!(t, ".", seq(at), len(len), sack(&[(2_101, 2_601)]));
+        assert!(again.bytes.len() <= 40 + 1_000, "{} bytes", again.bytes.len());
+    }
+    inject!(t, ".", seq(2_601), ack(5_001));
+    expect_nothing!(t, for_ms 1_000);
+}
+
 #[test]
 fn rfc_2883_a_duplicate_segment() {
     // §4.1.1.
@@ -231,6 +253,22 @@ fn rfc_2883_a_duplicate_beside_a_hole() {
     expect!(t, ".", ack(2_101), sack(&[(3_101, 3_601), (2_601, 4_101)]));
     inject!(t, ".", seq(1_601), ack(1), len(1_000));
     expect!(t, ".", ack(4_101), sack(&[(1_601, 2_101)]));
+}
+
+#[test]
+fn rfc_2883_what_came_before_is_a_duplicate_also_without_a_hole() {
+    // §4.2.1: a part of a segment, and all of it when only its FIN is new.
+    for (flags, len, ack) in [(".", 1_000, 2_601), ("F.", 1_000, 2_602), ("F.", 500, 2_102)] {
+        let mut t = settled();
+        inject!(t, ".", seq(1_601), ack(1), len(500));
+        t.wait_ms(100);
+        t.out.clear();
+        t.inject(&Seg::new(flags).seq(1_601).ack(1).len(len));
+        expect!(t, ".", ack(ack), sack(&[(1_601, 2_101)]));
+        // Reported once.
+        inject!(t, ".", seq(ack), ack(1), len(0));
+        expect_nothing!(t, for_ms 1_000);
+    }
 }
 
 // ---- sending ----

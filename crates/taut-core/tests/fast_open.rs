@@ -272,6 +272,35 @@ fn wait_07_data_in_a_syn_is_unsent_until_the_answer() {
     }
 }
 
+/// The peer's window stays closed for 20 ms: what its SYN-ACK did not acknowledge is unsent until then, and in flight for the
+/// 30 ms after that.
+#[test]
+fn wait_07_data_in_a_syn_that_waits_for_the_window_is_not_in_flight() {
+    let ms = Duration::from_millis;
+    let counts = |samples: &[Duration]| {
+        let mut counts = [0; Histogram::BUCKETS];
+        samples.iter().for_each(|span| counts[Histogram::bucket_of(*span)] += 1);
+        counts
+    };
+    for (acked, unsent, in_flight) in [(0, ms(70), &[ms(30)][..]), (300, ms(50), &[ms(0), ms(30)])] {
+        let mut t = client();
+        connect_and_write(&mut t, 600);
+        t.wait_ms(50);
+        t.inject(&syn_ack(1 + acked).win(0));
+        expect!(t, ".", seq(1 + acked), ack(1));
+        let queues = |t: &Trace| t.stack.conn(t.id.unwrap()).unwrap().report(t.now).queues;
+        assert_eq!(queues(&t).map(|queue| queue.bytes), [u64::from(600 - acked), 0, 0], "{acked}");
+        assert_eq!(queues(&t)[2].oldest, None, "{acked}: nothing is in flight");
+        t.wait_ms(20);
+        inject!(t, ".", seq(1), ack(1 + acked));
+        expect!(t, "P.", seq(1 + acked), len(600 - acked as usize));
+        t.wait_ms(30);
+        inject!(t, ".", seq(1), ack(601));
+        assert_eq!(*queues(&t)[0].sojourn.counts(), counts(&[unsent]), "{acked}");
+        assert_eq!(*queues(&t)[2].sojourn.counts(), counts(in_flight), "{acked}");
+    }
+}
+
 #[test]
 fn tfo_06_an_ack_beyond_the_data_is_reset() {
     let mut t = client();

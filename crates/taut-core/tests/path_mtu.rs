@@ -55,6 +55,35 @@ fn a_black_hole_is_left() {
     }
 }
 
+/// TSQ-6: with one packet unacknowledged, no later event would resume the connection. A small queue of a byte is full with the
+/// packet whose completion never comes.
+#[test]
+fn tsq_06_a_retransmission_of_the_only_packet_is_let_through() {
+    let config = StackConfig::default().with(|c| {
+        c.send.tsq = taut_core::TsqMode::RateScaled;
+        c.send.limit_output_bytes = 1;
+        c.send.autocorking = false;
+    });
+    let mut t = Trace::with(config);
+    t.accept(Offer::EASY);
+    t.hold_tickets = true;
+    t.write(1_000);
+    let stranded = expect!(t, "P.", seq(1), len(1_000));
+    inject!(t, ".", seq(1), ack(1_001));
+    assert_eq!(t.stack.counters().tsq_exempt, 0);
+    t.write(1_000);
+    let second = expect!(t, "P.", seq(1_001), len(1_000));
+    assert_eq!(t.stack.counters().tsq_exempt, 1);
+    let now = t.now;
+    let ticket = t.tickets.pop_back().unwrap();
+    t.stack.handle_tx(now, ticket, taut_core::Fate::Left);
+    // The path carries 576 bytes: both packets of the second write wait for nothing but that.
+    t.inject_icmp(Unreachable::FragmentationNeeded { mtu: 576 }, &second.bytes);
+    expect!(t, ".", seq(1_001), len(536));
+    assert_eq!((t.stack.counters().retrans_segs, t.stack.counters().tsq_exempt), (1, 2));
+    assert_eq!(stranded.payload.len(), 1_000);
+}
+
 #[test]
 fn without_probing_a_black_hole_is_for_ever() {
     let mut world = silent(1_400, 0, 1_250_000);

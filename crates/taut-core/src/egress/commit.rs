@@ -108,10 +108,18 @@ impl Sender {
         NotNow { why, is_new, waits, own_copy }
     }
 
-    /// In this state, the connection sends nothing.
+    /// In this state, the connection sends nothing: no gate holds it back from now on.
     pub(crate) fn hold_all(&mut self, now: Instant, totals: &mut Totals) {
         self.note_held(now, Gate::NoData, totals);
         self.due = false;
+    }
+
+    /// The connection is over: it is held back by nothing, and busy with nothing (Linux: `tcp_write_queue_purge`).
+    pub(crate) fn finish(&mut self, now: Instant, totals: &mut Totals) {
+        self.hold_all(now, totals);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.chrono.stop(now, Kind::Busy, true);
+        }
     }
 
     /// Nothing more can be sent now, because of `why`: notes the event that will end that, and the window

@@ -256,6 +256,28 @@ mod tests {
         assert!(!Room { unsent: 16_384, ..older }.is_writable());
     }
 
+    /// 125 MB/s: the usual mark is 320 KiB and 500 µs of it, the least 64 KiB and these. Two products of 1 ms are 250 kB;
+    /// without a round trip there is no product.
+    #[test]
+    fn lowat_13_while_losses_are_repaired_the_mark_has_what_is_left_of_two_products() {
+        let (usual, least) = (390_180, 128_036);
+        for (rtt_us, unacked, mark) in [
+            (None, 3_036, usual),
+            (None, 3_037, usual - 1),
+            (None, 265_180, least),
+            (None, 10_000_000, least),
+            (Some(1_000), 253_036, usual),
+            (Some(1_000), 253_037, usual - 1),
+            (Some(1_000), 515_180, least),
+            (Some(1_000), 10_000_000, least),
+        ] {
+            let least_rtt = rtt_us.map(Duration::from_micros);
+            let flow = Flow { rate: 125_000_000, least_rtt, unacked, is_repairing: true };
+            assert_eq!(Refill::new().mark(&flow), mark, "{rtt_us:?} {unacked}");
+            assert_eq!(Refill::new().mark(&Flow { is_repairing: false, ..flow }), usual);
+        }
+    }
+
     #[test]
     fn the_mark_follows_the_rate_and_the_slowest_answer_of_late() {
         let mut refill = Refill::new();

@@ -259,6 +259,42 @@ mod tests {
         pacing.next_departure().since(departure).as_nanos()
     }
 
+    /// payload / rate, to the nanosecond, rounded down: from a byte a second on.
+    #[test]
+    fn pace_03_a_gap_is_as_long_as_the_rate_takes_for_the_payload() {
+        for (payload, rate, gap_ns) in [
+            (1, 1, 1_000_000_000),
+            (1_448, 1_000, 1_448_000_000),
+            (65_536, 1, 65_536_000_000_000),
+            (1_448, 1_250_000, 1_158_400),
+            (1_448, 3_000_000_000, 482),
+        ] {
+            let mut pacing = Pacing { departure: START };
+            pacing.note_sent(Status::Needed, START, &mut Owed(0), payload, rate, 11);
+            assert_eq!(pacing.next_departure().since(START).as_nanos(), gap_ns, "{payload} {rate}");
+        }
+    }
+
+    /// A timer that is exactly as late as a bound is not later than that. What is beyond 10 ms is not made good.
+    #[test]
+    fn pace_15_timers_are_counted_by_how_late_they_are() {
+        for (late_ns, bounds, lost_ns) in [
+            (100_000, [0, 0, 0, 0], 0),
+            (100_001, [1, 0, 0, 0], 0),
+            (1_000_000, [1, 0, 0, 0], 0),
+            (1_000_001, [1, 1, 0, 0], 0),
+            (10_000_000, [1, 1, 0, 0], 0),
+            (10_000_001, [1, 1, 1, 0], 1),
+            (50_000_000, [1, 1, 1, 0], 40_000_000),
+            (50_000_001, [1, 1, 1, 1], 40_000_001),
+        ] {
+            let mut c = Counters::default();
+            count(Duration::from_nanos(late_ns), &mut c);
+            let over = [c.pacing_late_100us, c.pacing_late_1ms, c.pacing_late_10ms, c.pacing_late_50ms];
+            assert_eq!((over, c.pacing_late_ns, c.pacing_lost_ns), (bounds, late_ns, lost_ns), "{late_ns}");
+        }
+    }
+
     #[test]
     fn lateness_is_credited_up_to_half_a_gap() {
         assert_eq!(gap_when_late(0), 1_158_400);
@@ -301,6 +337,23 @@ mod tests {
         owed.hold(&pacing, START + ms(3));
         assert_eq!(owed.take(ms(5)), ms(3));
         assert_eq!(owed.take(ms(5)), ms(5));
+    }
+
+    /// Ten milliseconds are made good, and what is owed lasts for ten more.
+    #[test]
+    fn what_is_owed_lasts_for_ten_milliseconds() {
+        let ns = Duration::from_nanos;
+        for (late_ns, stalled) in [(10_000_000, false), (10_000_001, true)] {
+            let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+            owed.on_timer(&pacing, START);
+            assert_eq!(owed.is_stalled(&pacing, START + ns(late_ns)), stalled, "{late_ns}");
+        }
+        for (behind_ns, credit_ns) in [(20_000_000, 10_000_000), (20_000_001, 0)] {
+            let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+            owed.on_timer(&pacing, START + ns(10_000_000));
+            owed.hold(&pacing, START + ns(10_000_000));
+            assert_eq!(owed.take(ns(behind_ns)), ns(credit_ns), "{behind_ns}");
+        }
     }
 
     #[test]

@@ -428,14 +428,18 @@ pub(super) mod tests {
         assert_eq!((ack.rcv_mss(), ack.must_ack_now()), (1460, true));
     }
 
+    /// RFC 9293 §3.8.6.3: the second full segment is acknowledged. Less than two wait for the delay, also when the
+    /// application reads them.
     #[test]
     fn a_full_window_waits_for_the_application() {
-        let mut ack = settled();
-        let full = Arrival { can_grow: false, gso_size: 1460, ..arrival(2920) };
-        ack.on_data(ms(1), &full);
-        assert!(!ack.must_ack_now() && ack.deadline().is_some());
-        ack.on_read();
-        assert!(ack.must_ack_now());
+        for (len, on_read) in [(1460, false), (1461, true), (2920, true)] {
+            let mut ack = settled();
+            let full = Arrival { can_grow: false, gso_size: 1460, ..arrival(len) };
+            ack.on_data(ms(1), &full);
+            assert!(!ack.must_ack_now() && ack.deadline().is_some());
+            ack.on_read();
+            assert_eq!(ack.must_ack_now(), on_read, "{len} bytes");
+        }
     }
 
     #[test]
@@ -463,6 +467,7 @@ pub(super) mod tests {
         assert_eq!(ack.deadline(), Some(ms(1) + Duration::from_micros(500)));
         ack.on_timeout(ms(2));
         assert!(ack.must_ack_now());
+        assert_eq!(ack.ato(), Duration::from_millis(40), "no delay was missed");
         ack.on_ack_sent();
         assert_eq!(ack.compressed(), 0);
         // The hole is filled: for the next hole, three ACKs leave at once again.
@@ -556,6 +561,91 @@ pub(super) mod tests {
         }
     }
 
+    /// A connection whose delay has doubled, at 1 s.
+    fn patient() -> DelayedAck {
+        let mut ack = settled();
+        ack.on_data(ms(500), &arrival(100));
+        ack.on_timeout(ms(540));
+        ack.on_ack_sent();
+        assert_eq!((ack.ato(), ack.deadline()), (Duration::from_millis(80), None));
+        ack.on_data(ms(1_000), &arrival(100));
+        ack
+    }
+
+    /// Linux: the delay is the shortest again after quick ACKs, with a hole, when the peer waits, and when an answer was missing
+    /// (`tcp_dec_quickack_mode`, `tcp_enter_quickack_mode`, `tcp_delack_timer_handler`).
+    #[test]
+    fn what_makes_the_delay_the_shortest_again() {
+        let shortest = Duration::from_millis(40);
+        let mut ack = patient();
+        ack.on_ack_sent();
+        for n in 0..16 {
+            // More than the RTO first: quick ACKs, as many as there may be.
+            assert_eq!(ack.ato(), shortest * 2, "{n}");
+            ack.on_data(ms(2_500 + n * 500), &arrival(100));
+            assert!(ack.must_ack_now(), "{n}");
+            ack.on_ack_sent();
+        }
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.on_data(ms(1_500), &Arrival { in_order: false, ..arrival(100) });
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.quicken();
+        assert_eq!(ack.ato(), shortest);
+
+        let mut ack = patient();
+        ack.on_data_sent(ms(1_001));
+        assert_eq!(ack.ato(), shortest * 2);
+        ack.on_timeout(ms(1_080));
+        assert_eq!((ack.ato(), ack.deadline()), (shortest, None));
+    }
+
+    /// Linux: `tcp_incr_quickack` never takes any away.
+    #[test]
+    fn a_smaller_window_takes_no_quick_acks_away() {
+        let mut ack = DelayedAck::new();
+        ack.on_data(T0, &arrival(100));
+        ack.on_ack_sent();
+        assert_eq!(ack.quick, 15);
+        ack.on_data(T0, &Arrival { in_order: false, rcv_wnd: 4 * 536, ..arrival(100) });
+        assert_eq!(ack.quick, 15);
+    }
+
+    /// Linux: the smaller of both round trips, if both are known.
+    #[test]
+    fn joining_waits_for_a_part_of_the_least_round_trip() {
+        let rtt = |ms: u64| Some(Duration::from_millis(ms));
+        for (srtt, rcv_rtt, wait_us) in [
+            (rtt(10), None, Some(500)),
+            (None, rtt(10), Some(500)),
+            (rtt(100), rtt(10), Some(500)),
+            (rtt(10), rtt(100), Some(500)),
+            (None, None, None),
+        ] {
+            let mut ack = settled();
+            let beyond = Arrival { in_order: false, reordered: true, srtt, rcv_rtt, ..arrival(1_000) };
+            for _ in 0..3 {
+                ack.on_data(ms(1), &beyond);
+                ack.on_ack_sent();
+            }
+            ack.on_data(ms(1), &beyond);
+            let wait = wait_us.map(|us| ms(1) + Duration::from_micros(us));
+            assert_eq!((ack.deadline(), ack.must_ack_now()), (wait, wait.is_none()), "{srtt:?} {rcv_rtt:?}");
+        }
+        // TCP_QUICKACK: none waits.
+        let mut ack = settled();
+        ack.set_quickack(true);
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt(10), ..arrival(1_000) };
+        for _ in 0..6 {
+            ack.on_data(ms(1), &beyond);
+            assert!(ack.must_ack_now());
+            ack.on_ack_sent();
+        }
+    }
+
     #[test]
     fn a_timeout_before_the_deadline_changes_nothing() {
         let mut ack = settled();
@@ -596,26 +686,65 @@ pub(super) mod tests {
         assert!(ack.must_ack_now());
     }
 
+    /// What the timer of combined ACKs ends is not the delay of an interactive connection.
+    #[test]
+    fn acks_of_out_of_order_data_leave_an_interactive_connection_interactive() {
+        let mut ack = settled();
+        ack.on_data_sent(T0);
+        let rtt = Some(Duration::from_millis(10));
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
+        for _ in 0..3 {
+            ack.on_data(ms(1), &beyond);
+            ack.on_ack_sent();
+        }
+        ack.on_data(ms(1), &beyond);
+        ack.on_timeout(ms(2));
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        // Quick ACKs are for connections that are not interactive.
+        ack.quick = 16;
+        ack.on_data(ms(3), &arrival(100));
+        assert!(!ack.must_ack_now());
+    }
+
+    /// Linux: `tcp_measure_rcv_mss`. RFC 9293 §3.7.1: a segment of 536 bytes is the least that counts.
     #[test]
     fn a_shrunken_mss_is_noticed_and_small_writes_are_not_one() {
         let mut ack = settled();
-        for len in [1460, 1200, 100, 100, 1200] {
-            ack.on_data(T0, &arrival(len));
-            assert_eq!(ack.rcv_mss(), 1460);
+        for (len, gso_size, mss) in [
+            (536, 0, 536),
+            (1460, 0, 1460),
+            (1200, 0, 1460),
+            (100, 0, 1460),
+            (100, 0, 1460),
+            (1200, 0, 1460),
+            (1200, 0, 1200),
+            (9000, 0, 1460),
+            // The size of a super-packet's segments counts, be it a single byte.
+            (2400, 1200, 1460),
+            (3600, 1200, 1200),
+            (2000, 1, 1200),
+            (2000, 1, 1200),
+            (535, 0, 1200),
+            (535, 0, 1200),
+            (536, 0, 1200),
+            (536, 0, 536),
+        ] {
+            ack.on_data(T0, &Arrival { gso_size, ..arrival(len) });
+            assert_eq!(ack.rcv_mss(), mss, "{len} in segments of {gso_size}");
         }
-        ack.on_data(T0, &arrival(1200));
-        assert_eq!(ack.rcv_mss(), 1200);
-        ack.on_data(T0, &arrival(9000));
-        assert_eq!(ack.rcv_mss(), 1460);
     }
 
     #[test]
     fn the_quickack_option() {
+        for len in [0, 1, 100] {
+            let mut ack = settled();
+            ack.on_data(T0, &arrival(len));
+            ack.set_quickack(true);
+            assert_eq!(ack.must_ack_now(), len > 0, "{len} bytes are not acknowledged");
+        }
         let mut ack = settled();
-        ack.on_data(T0, &arrival(100));
         ack.set_quickack(true);
-        assert!(ack.must_ack_now());
-        ack.on_ack_sent();
         ack.on_data(T0, &arrival(100));
         assert!(ack.must_ack_now());
         ack.on_ack_sent();

@@ -209,7 +209,8 @@ impl Receiver {
             taken.ack_now = true;
         }
         let mut room = usize::MAX;
-        let is_next = seq <= nxt && end > nxt;
+        // It is acceptable, so it does not end before RCV.NXT.
+        let is_next = seq <= nxt;
         if !payload.is_empty() && (!is_next || !self.reassembly.is_empty() || pool.budget.is_pressed()) {
             let from = if is_next { nxt } else { end };
             room = self.make_room(is_next, from, payload.len(), least, &mut taken.squeezed, pool);
@@ -223,8 +224,12 @@ impl Receiver {
             taken.ack_now |= seq != nxt;
         } else if is_next && self.reassembly.is_empty() {
             // The usual case: exactly the next bytes.
-            payload.trim_front((nxt - seq) as usize);
-            taken.ack_now |= seq != nxt;
+            if seq < nxt {
+                // RFC 2883 §4.2.1: a part of it came before.
+                payload.trim_front((nxt - seq) as usize);
+                self.note_duplicate(seq..nxt);
+                taken.ack_now = true;
+            }
             taken.in_order = payload.len() as u64;
             self.queue.push(payload, pool);
             self.window.advance_to(nxt + taken.in_order);
@@ -552,6 +557,39 @@ mod tests {
         let mut pool = BufferPool::new();
         let taken = take(&mut receiver(10_000), FIRST + 100, 0, true, &mut pool);
         assert!(taken.ack_now && !taken.fin);
+    }
+
+    /// A FIN stands behind all data of the peer, and in the window with it (RFC 9293 §3.10.7.4). One that contradicts data that
+    /// has come is none.
+    #[test]
+    fn a_fin_ends_the_data_and_no_data_comes_after_it() {
+        let mut pool = BufferPool::new();
+        for (len, fin) in [(9_999, true), (10_000, true), (10_001, false)] {
+            let taken = take(&mut receiver(10_000), FIRST, len, true, &mut pool);
+            assert_eq!(taken.fin, fin, "{len} bytes in a window of 10,000");
+        }
+        for (held, is_early) in [(99, true), (100, true), (101, false)] {
+            let mut rx = receiver(10_000);
+            let _ = take(&mut rx, FIRST + 100, held, false, &mut pool);
+            let _ = take(&mut rx, FIRST + 100, 100, true, &mut pool);
+            assert_eq!(rx.has_early_fin(), is_early, "{held} bytes had come");
+        }
+        let mut rx = receiver(10_000);
+        let _ = take(&mut rx, FIRST + 200, 0, true, &mut pool);
+        let taken = take(&mut rx, FIRST + 100, 200, false, &mut pool);
+        assert_eq!((rx.out_of_order(), taken.ack_now), (100, true), "data beyond the FIN");
+    }
+
+    /// The SYN and the FIN take a position each, and are no bytes.
+    #[test]
+    fn received_bytes_are_those_of_data() {
+        let (mut rx, mut pool) = (receiver(10_000), BufferPool::new());
+        rx.begin(Instant::from_nanos(1), FIRST + 1_000, 0, 1_460, 4);
+        assert_eq!(rx.received().0, 0);
+        let _ = take(&mut rx, FIRST + 1_000, 100, false, &mut pool);
+        assert_eq!(rx.received().0, 100);
+        let _ = take(&mut rx, FIRST + 1_100, 50, true, &mut pool);
+        assert_eq!((rx.received().0, rx.fin_received()), (150, true));
     }
 
     /// RFC 5681 §4.2: a delayed ACK waits for its own time, whatever else is due.

@@ -332,9 +332,14 @@ mod tests {
 
     const MSS: u16 = 1460;
 
+    /// So many nanoseconds after the connection began: not at the clock's zero, which fields have before they are set.
+    const fn ns(after: u64) -> Instant {
+        Instant::from_nanos(10_000_000_000 + after)
+    }
+
     fn window(rcvbuf: u32, scale: u8) -> RecvWindow {
         let mut window = RecvWindow::new(rcvbuf, 6 << 20, true);
-        window.establish(Instant::from_nanos(1), FIRST, scale, MSS);
+        window.establish(ns(0), FIRST, scale, MSS);
         window
     }
 
@@ -398,7 +403,7 @@ mod tests {
     /// A sender cannot send more than a window before it hears of it: a window's worth of data takes a round trip at least.
     #[test]
     fn info_06_the_receiver_measures_round_trips() {
-        let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+        let at = |ms: u64| ns(ms * 1_000_000);
         let mut w = window(10_000, 0);
         let mut data = |upto: u64, ms| {
             w.advance_to(FIRST + upto);
@@ -453,12 +458,16 @@ mod tests {
         // RFC 9293 §3.8.6.2.2: less than a segment was read.
         assert_eq!(w.select(10_000 - 1459, MSS, false), 55_535);
         assert_eq!(w.select(10_000 - 1460, MSS, false), 56_995);
-        // A buffer of less than two segments moves by halves.
-        let mut w = window(1000, 0);
-        w.advance_to(FIRST + 1000);
-        assert_eq!(w.select(1000, MSS, false), 0);
-        assert_eq!(w.select(501, MSS, false), 0);
-        assert_eq!(w.select(500, MSS, false), 500);
+        // A buffer of less than two segments moves by halves, and one of a byte by that: the least of `tcp_rmem` is 1.
+        for (rcvbuf, too_little, enough) in [(1_000, 499, 500), (4, 1, 2), (3, 0, 1), (1, 0, 1)] {
+            let mut w = window(rcvbuf, 0);
+            w.advance_to(FIRST + u64::from(rcvbuf));
+            let unread = |read: u32| u64::from(rcvbuf - read);
+            for (read, field) in [(0, 0), (too_little, 0), (enough, enough)] {
+                assert_eq!(w.window_update_due(unread(read), MSS, false), field > 0, "{rcvbuf} {read}");
+                assert_eq!(u32::from(w.select(unread(read), MSS, false)), field, "{rcvbuf} {read}");
+            }
+        }
     }
 
     #[test]
@@ -488,7 +497,7 @@ mod tests {
     #[test]
     fn the_buffer_follows_what_is_read_in_a_round_trip() {
         let rtt = Duration::from_millis(40);
-        let mut now = Instant::from_nanos(1);
+        let mut now = ns(0);
         let mut w = window(131_072, 7);
         w.on_data(now, Some(rtt));
         for copied in [14_600, 29_200, 58_400, 116_800] {
@@ -514,7 +523,7 @@ mod tests {
     fn on_a_short_path_the_buffer_does_not_follow_its_own_queue() {
         let after_window = |tuning, least_us, window_us| {
             let mut w = RecvWindow::new(131_072, 128 << 20, true);
-            let (rtt, mut now) = (Duration::from_millis(5), Instant::from_nanos(1));
+            let (rtt, mut now) = (Duration::from_millis(5), ns(0));
             w.establish(now, FIRST, 12, MSS);
             // The window of the SYN is filled, in so long a time.
             now += Duration::from_micros(window_us);
@@ -537,19 +546,40 @@ mod tests {
         assert_eq!(after_window(BufferTuning::FollowPath, 5_000, 50), 512 << 10);
     }
 
+    /// What the application has not read yet says nothing about how fast it reads.
+    #[test]
+    fn unread_bytes_are_not_counted_as_read() {
+        for (unread, space) in [(0, 40_000), (20_000, 20_000), (25_400, 14_600), (50_000, 14_600)] {
+            let mut w = window(131_072, 7);
+            w.on_data(ns(0), Some(Duration::from_millis(1)));
+            w.on_copied_to_user(ns(1_000_000), 40_000, unread, MSS, Some(BufferTuning::FollowPath), None);
+            assert_eq!(w.space(), space, "{unread}");
+        }
+        // The first round trip brings ten segments, or a window that is smaller than these.
+        assert_eq!(window(8_000, 0).space(), 8_000);
+    }
+
+    /// RFC 7323 §2.3: 14 is the largest shift. A buffer that is set, or not tuned, has two units of the window field, and
+    /// Linux's least.
+    #[test]
+    fn the_least_buffer_is_two_units() {
+        for (scale, least) in [(0, 2_304), (10, 2_304), (11, 4_096), (14, 32_768), (15, 32_768)] {
+            let mut w = RecvWindow::new(100, 100, false);
+            w.establish(ns(0), FIRST, scale, MSS);
+            assert_eq!((w.scale(), w.rcvbuf()), (scale.min(14), least));
+            w.lock_rcvbuf(1);
+            assert_eq!(w.rcvbuf(), least);
+            w.lock_rcvbuf(least + 1);
+            assert_eq!(w.rcvbuf(), least + 1);
+        }
+    }
+
     #[test]
     fn a_buffer_the_user_chose_is_not_tuned() {
         let mut w = window(131_072, 7);
         w.lock_rcvbuf(50_000);
-        w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(1)));
-        w.on_copied_to_user(
-            Instant::from_nanos(1 << 40),
-            1 << 20,
-            0,
-            MSS,
-            Some(BufferTuning::FollowPath),
-            None,
-        );
+        w.on_data(ns(1), Some(Duration::from_millis(1)));
+        w.on_copied_to_user(ns(1 << 40), 1 << 20, 0, MSS, Some(BufferTuning::FollowPath), None);
         assert_eq!(w.rcvbuf(), 50_000);
         // The window offered stays offered: 65 535 bytes, expressed in whole units of 128.
         assert_eq!(w.select(0, MSS, false), 511);
@@ -560,10 +590,10 @@ mod tests {
     fn a_round_trip_is_a_windowful_without_timestamps() {
         let mut w = window(65_535, 0);
         w.advance_to(FIRST + 60_000);
-        w.on_data(Instant::from_nanos(10_000_001), None);
+        w.on_data(ns(10_000_000), None);
         assert_eq!(w.rtt(), None);
         w.advance_to(FIRST + 65_535);
-        w.on_data(Instant::from_nanos(30_000_001), None);
+        w.on_data(ns(30_000_000), None);
         assert_eq!(w.rtt(), Some(Duration::from_millis(30)));
     }
 
@@ -571,15 +601,15 @@ mod tests {
     #[test]
     fn a_timestamps_round_trip_is_smoothed() {
         let mut w = window(65_535, 0);
-        w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(40)));
-        w.on_data(Instant::from_nanos(3), Some(Duration::from_millis(80)));
+        w.on_data(ns(1), Some(Duration::from_millis(40)));
+        w.on_data(ns(2), Some(Duration::from_millis(80)));
         assert_eq!(w.rtt(), Some(Duration::from_millis(45)));
     }
 
     #[test]
     fn reads_within_a_round_trip_count_together() {
         let rtt = Duration::from_millis(40);
-        let start = Instant::from_nanos(1);
+        let start = ns(0);
         let mut w = window(131_072, 7);
         w.on_data(start, Some(rtt));
         for part in 1..=4 {
@@ -637,7 +667,7 @@ mod tests {
     fn a_round_trip_of_a_microsecond_is_one() {
         let mut w = window(65_535, 0);
         for us in [0, 1, 1, 0] {
-            w.on_data(Instant::from_nanos(2), Some(Duration::from_micros(us)));
+            w.on_data(ns(1), Some(Duration::from_micros(us)));
             assert_eq!(w.rtt(), Some(Duration::from_micros(1)));
         }
     }
@@ -647,7 +677,7 @@ mod tests {
     fn while_memory_is_scarce_a_buffer_that_is_half_full_takes_four_segments() {
         for (unread, offered) in [(0, 131_072), (65_536, 65_536), (65_537, 4 * 1_460)] {
             let mut w = RecvWindow::new(131_072, 6 << 20, true);
-            w.establish(Instant::from_nanos(1), FIRST, 0, MSS);
+            w.establish(ns(0), FIRST, 0, MSS);
             w.scale = 7;
             w.edge = FIRST;
             let _ = w.select(unread, MSS, true);
@@ -660,20 +690,23 @@ mod tests {
     /// and not more than is wanted: 2 · copied + 16 segments, and twice the growth of that.
     #[test]
     fn a_rate_that_still_grows_has_a_larger_buffer() {
-        let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
-        let rtt = Some(Duration::from_millis(10));
-        for (copied, expected) in [
-            (12_000_000, 2 * 12_000_000),
-            (14_999_990, 2 * 14_999_990),
-            (15_000_000, 2 * (2 * 15_000_000 + 16 * 1_460)),
-        ] {
-            let mut w = RecvWindow::new(131_072, 128 << 20, true);
-            w.establish(at(0), FIRST, 12, MSS);
-            w.on_data(at(0), rtt);
-            w.on_copied_to_user(at(10), 10_000_000, 0, MSS, None, rtt);
-            assert_eq!(w.space(), 10_000_000);
-            w.on_copied_to_user(at(20), copied, 0, MSS, Some(BufferTuning::FollowPath), rtt);
-            assert_eq!(w.rcvbuf(), expected, "{copied}");
+        let at = |ms: u64| ns(ms * 1_000_000);
+        // Of 100 ms, too: no window's worth of data has come in less.
+        for ms in [10, 100] {
+            let rtt = Some(Duration::from_millis(ms));
+            for (copied, expected) in [
+                (12_000_000, 2 * 12_000_000),
+                (14_999_990, 2 * 14_999_990),
+                (15_000_000, 2 * (2 * 15_000_000 + 16 * 1_460)),
+            ] {
+                let mut w = RecvWindow::new(131_072, 128 << 20, true);
+                w.establish(at(0), FIRST, 12, MSS);
+                w.on_data(at(0), rtt);
+                w.on_copied_to_user(at(ms), 10_000_000, 0, MSS, None, rtt);
+                assert_eq!(w.space(), 10_000_000);
+                w.on_copied_to_user(at(2 * ms), copied, 0, MSS, Some(BufferTuning::FollowPath), rtt);
+                assert_eq!(w.rcvbuf(), expected, "{copied} in {ms} ms");
+            }
         }
     }
 }

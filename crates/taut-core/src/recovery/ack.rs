@@ -78,7 +78,7 @@ pub(crate) enum Undone {
     Partial,
 }
 
-/// One ACK on its way through the steps, with the findings of the steps so far.
+/// One ACK on its way through the steps.
 struct Ack<'a> {
     now: Instant,
     cfg: &'a RecoveryConfig,
@@ -87,6 +87,13 @@ struct Ack<'a> {
     upto: u64,
     before: Before,
     delivered: &'a mut Delivered,
+    found: Found,
+    out: &'a mut AckOutcome,
+}
+
+/// The findings of the steps that later steps need.
+#[derive(Default)]
+struct Found {
     /// The range that the peer reports as received twice.
     dsack: Option<Range<u64>>,
     /// It reports a congestion mark.
@@ -95,7 +102,6 @@ struct Ack<'a> {
     rtt: Option<Duration>,
     /// Segments newly found lost.
     newly_lost: u32,
-    out: &'a mut AckOutcome,
 }
 
 /// Timestamps count milliseconds: an echo may measure this much more than has passed.
@@ -158,10 +164,7 @@ impl Base {
                 },
             },
             delivered: &mut delivered,
-            dsack: None,
-            marked: false,
-            rtt: None,
-            newly_lost: 0,
+            found: Found::default(),
             out: &mut out,
         };
         self.deliver(f, &mut ack);
@@ -184,8 +187,8 @@ impl Base {
         let Ack { input, upto, delivered, out, .. } = ack;
         out.advanced = *upto > self.una;
         if self.sack_ok && !input.sack.is_empty() {
-            ack.dsack = f.take_blocks(*upto, input.sack, delivered);
-            out.dsack = ack.dsack.is_some();
+            ack.found.dsack = f.take_blocks(*upto, input.sack, delivered);
+            out.dsack = ack.found.dsack.is_some();
         }
         if out.advanced {
             f.log.acknowledge(*upto, |record, segs| delivered.acked(record, segs, &mut f.rack));
@@ -217,7 +220,7 @@ impl Base {
         self.delivered += u64::from(delivered.segs);
         out.delivered_segs = delivered.segs;
         let marked = input.marks.marked(delivered.segs, out.advanced, u32::from(f.mss));
-        ack.marked = marked.is_some();
+        ack.found.marked = marked.is_some();
         out.delivered_ce = marked.unwrap_or(0);
     }
 
@@ -226,7 +229,7 @@ impl Base {
     /// The round-trip time, and the new timeout for the head.
     fn time(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
         let Ack { now, delivered, out, .. } = ack;
-        ack.rtt = self.take_rtt(*now, delivered, ack.input, ack.before.resent_at, f.log.nxt(), ack.cfg);
+        ack.found.rtt = self.take_rtt(*now, delivered, ack.input, ack.before.resent_at, f.log.nxt(), ack.cfg);
         let head = f.log.first();
         if out.advanced {
             // RFC 6298 §5.2, §5.3. The new head may wait below TCP for its departure.
@@ -294,7 +297,7 @@ impl Base {
     fn judge_tail_probe(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let Some(probe) = f.tail_probe else { return };
         let pure_dup = ack.out.dup && ack.delivered.sacked_segs == 0;
-        match probe.judge(ack.upto, ack.dsack.as_ref(), pure_dup) {
+        match probe.judge(ack.upto, ack.found.dsack.as_ref(), pure_dup) {
             TailProbeOutcome::Open => return,
             TailProbeOutcome::Needless => {}
             TailProbeOutcome::Repaired => {
@@ -314,7 +317,7 @@ impl Base {
 
     /// Undoes a reduction that was unnecessary, and ends one that is complete.
     fn undo_or_leave(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
-        if ack.marked {
+        if ack.found.marked {
             // The network is congested even if the losses turn out to be spurious: their reduction stays.
             cc.forget_prior();
             f.undo.end();
@@ -377,7 +380,7 @@ impl Base {
     /// Marks lost segments, and begins a reduction of the window for them or for a mark.
     fn detect(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let segs = ack.delivered.segs;
-        if ack.marked && self.state <= CaState::Disorder {
+        if ack.found.marked && self.state <= CaState::Disorder {
             self.begin_reduction(f, ack.now, cc, Reduction::MARK, segs);
         }
         self.mark_lost(f, ack.now, ack.out.advanced, ack.cfg);
@@ -386,7 +389,7 @@ impl Base {
             let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
             self.state = if clean { CaState::Open } else { CaState::Disorder };
         }
-        ack.newly_lost = f.log.total_lost().wrapping_sub(ack.before.total_lost);
+        ack.found.newly_lost = f.log.total_lost().wrapping_sub(ack.before.total_lost);
     }
 
     /// Marks lost segments.
@@ -412,7 +415,7 @@ impl Base {
     /// Sets the congestion window: during a reduction, by the number of segments delivered (RFC 9937); else as the
     /// congestion control decides.
     fn set_window(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
-        let Ack { now, before, delivered, newly_lost, out, .. } = ack;
+        let Ack { now, before, delivered, found: Found { newly_lost, .. }, out, .. } = ack;
         out.rate = f.sampler.sample(
             *now,
             delivered.newest,
@@ -449,18 +452,18 @@ impl Base {
             now: ack.now,
             mss: u32::from(f.mss),
             acked: ack.out.delivered_segs,
-            newly_lost: ack.newly_lost,
+            newly_lost: ack.found.newly_lost,
             prior_in_flight: ack.before.in_flight,
             in_flight: f.log.in_flight(),
             total_delivered: self.delivered,
             total_lost: f.log.total_lost(),
-            rtt: ack.rtt,
+            rtt: ack.found.rtt,
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min_rtt(),
             una: self.una,
             nxt: f.log.nxt(),
             rate: ack.out.rate.as_ref(),
-            ece: ack.marked,
+            ece: ack.found.marked,
             delivered_ce: ack.out.delivered_ce,
             // The send path reported it to congestion control, which fills it in.
             cwnd_limited: false,

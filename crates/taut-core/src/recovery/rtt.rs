@@ -147,3 +147,34 @@ impl WindowedMin {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6298 §2.3's gain of 1/4, and Linux's of 1/32 for a sample below the mean that adds to the variation
+    /// (`tcp_rtt_estimator`, whose shift rounds down). SRTT is 8 ms and RTTVAR 4 ms, in quarters of a microsecond.
+    #[test]
+    fn rto_04_the_gain_of_the_variation() {
+        for (sample_us, rttvar_x4) in [
+            // As far from the mean as the variation says, on both sides.
+            (12_000, 16_000),
+            (4_000, 16_000),
+            (12_001, 16_001),
+            (12_008, 16_008),
+            (3_999, 16_000),
+            (3_993, 16_000),
+            (3_992, 16_001),
+            (3_984, 16_002),
+            // Nearer: the variation falls by a quarter of the difference.
+            (8_000, 12_000),
+            (7_999, 12_001),
+            (8_001, 12_001),
+        ] {
+            let mut rtt = Rtt::new();
+            rtt.sample(Duration::from_micros(8_000), 0, 10, Duration::from_millis(200));
+            rtt.sample(Duration::from_micros(sample_us), 5, 20, Duration::from_millis(200));
+            assert_eq!(rtt.rttvar(), Duration::from_nanos(rttvar_x4 * 250), "{sample_us} µs");
+        }
+    }
+}

@@ -98,6 +98,7 @@ impl Stack {
     pub(super) fn detach(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.detached = true;
+        conn.tx.finish(now, &mut self.totals);
         if core::mem::take(&mut conn.flags.orphan) {
             self.pool.budget.remove_orphan();
         }

@@ -235,3 +235,30 @@ fn rec_13_after_a_timeout_slow_start_and_ssthresh() {
     r.ack(3, &[]);
     assert_eq!((r.info().snd_cwnd, r.info().snd_ssthresh, r.info().ca_state), (4, 5, "open"));
 }
+
+#[test]
+fn rec_14_without_sack_an_ack_of_the_recovery_point_shows_no_hole() {
+    // RFC 6582 §3.2 step 3, full acknowledgments. Linux stays in Recovery for one ACK more, so that duplicates of what was
+    // retransmitted begin no second one.
+    let mut r = ten(Setup::without_sack());
+    r.queue(10);
+    for expected in [vec![10], vec![11], vec![0]] {
+        r.ack(0, &[]);
+        assert_eq!(r.sent(), expected);
+    }
+    // Segments 1 to 11 arrive: new data leaves in the place of some of them.
+    for _ in 3..11 {
+        r.ack(0, &[]);
+    }
+    let new = r.sent();
+    assert!(new.first() == Some(&12), "{new:?}");
+    r.at(200);
+    r.ack(11, &[]);
+    assert_eq!((r.sent().first(), r.info().lost, r.repairs().0), (Some(&11), 1, 2), "a partial ACK");
+    r.ack(12, &[]);
+    assert_eq!((r.info().ca_state, r.info().lost, r.repairs().0), ("recovery", 0, 2));
+    assert!(r.sent().iter().all(|&segment| segment > new[new.len() - 1]));
+    r.ack(13, &[]);
+    assert_eq!((r.info().ca_state, r.info().lost, r.repairs().0), ("open", 0, 2));
+    assert_eq!(r.notes().reductions, [Signal::Loss]);
+}

@@ -3,7 +3,7 @@
 
 use taut_core::{Blocked, Duration, Fate, LinkCaps, SetOption, TsqMode};
 
-use crate::rig::{Ack, Device, MSS, Rig, Setup};
+use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
 
 const fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -30,9 +30,13 @@ fn tsq_m15_who_measures() {
         let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.send.tsq = mode).open();
         let info = rig.info();
         assert_eq!((info.tsq_rule, info.tsq_time), (rule, None), "{mode:?} {departs}");
-        // Two packets of 1448 bytes, by the other rules: no rate is known.
-        let limit = info.tsq_limit.unwrap_or(u64::MAX);
-        assert_eq!(limit == FIRST, rule == "measured", "{mode:?} {departs}: {limit}");
+        // By the others, two packets of 1448 bytes, or a millisecond of 20 segments in 40 ms, which is less; or none.
+        let limit = match rule {
+            "measured" => Some(FIRST),
+            "off" => None,
+            _ => Some(2 * u64::from(truesize(MSS))),
+        };
+        assert_eq!(info.tsq_limit, limit, "{mode:?} {departs}");
     }
 }
 

@@ -426,6 +426,7 @@ impl Rig {
 
     fn parse(&mut self, packet: &[u8], gso: u16, departure: Instant, truesize: u32) -> Sent {
         let ip = IpHeader::parse(packet).expect("what the stack sends is IP");
+        assert_eq!(ip.header_len + ip.payload_len, packet.len(), "the length in the IP header");
         let segment = &packet[ip.header_len..];
         let (tcp, header_len) = TcpHeader::parse(segment).expect("what the stack sends is TCP");
         if tcp.flags.contains(Flags::SYN) {

@@ -264,6 +264,7 @@ fn tsq_12_retransmission_has_twice_the_limit_after_the_cap() {
         // 4944 is above the cap and below twice the cap.
         assert_eq!(rig.news(), [0..MSS]);
         assert_eq!(rig.out(), 7_416);
+        assert_eq!(rig.count("TautTsqExempt"), 0, "there was room for it");
         assert_eq!(rig.info().tsq_limit, Some(cap.into()), "what is shown is the limit of new data");
         // 2 · 3708 = 7416 blocks, 2 · 3709 does not. (Doubled before the cap it would be 3708.)
         sack_each(&mut rig, 4, 7..8);

@@ -1,6 +1,6 @@
-//! Where bytes wait, and how long: WAIT-1 … WAIT-6 (WAIT-7 is in `fast_open.rs`). What `taut explain` prints for a connection.
+//! Where bytes wait, and how long: WAIT-1 … WAIT-8 (WAIT-7 is in `fast_open.rs`). What `taut explain` prints for a connection.
 
-use taut_core::{Blocked, Duration, Histogram, LinkCaps, QueueReport, TsqMode};
+use taut_core::{Blocked, Duration, Gate, Histogram, LinkCaps, QueueReport, TsqMode};
 
 use crate::rig::{Ack, Device, MSS, Rig, Setup};
 
@@ -160,4 +160,38 @@ fn wait_06_retransmitted_bytes_wait_in_the_device_too() {
     // It is both unacknowledged and in the device: counted once, there.
     assert_eq!(bytes(&rig), [0, MSS, 9 * MSS]);
     assert_eq!(rig.info().bytes_retrans, MSS);
+}
+
+/// A retransmission waited for its own copy in the device. Then there is nothing to send any more: all was acknowledged and
+/// our FIN with it, or the connection is over. From then on no gate holds it back, and no time counts as that gate's.
+#[test]
+fn wait_08_nothing_holds_back_a_connection_that_has_nothing_to_send() {
+    for ends in [Ack::of(4 * MSS + 1), Ack::of(0).reset()] {
+        let rtt = millis(20);
+        let mut rig = Setup { caps: LinkCaps::plain(1_500), rtt, ..Setup::default() }
+            .config(|config| config.send.tsq = TsqMode::Off)
+            .open();
+        rig.write(4 * MSS);
+        rig.shutdown();
+        rig.advance(rtt);
+        rig.ack_with(&Ack::of(0).sack(&[MSS..4 * MSS]));
+        assert_eq!((rig.blocked(), rig.info().lost), (Blocked::SmallQueue, 1));
+        rig.advance(millis(5));
+        rig.ack_with(&ends);
+        assert_eq!(rig.blocked(), Blocked::NoData, "{ends:?}");
+        rig.advance(millis(30));
+        let report = rig.stack.conn(rig.id).unwrap().report(rig.now);
+        for (gate, span) in report.shares {
+            let expected = match gate {
+                Gate::NoData => rtt + millis(30),
+                Gate::SmallQueue => millis(5),
+                _ => millis(0),
+            };
+            assert_eq!(span, expected, "{gate:?} {ends:?}");
+        }
+        assert_eq!(rig.info().busy_time, rtt + millis(5), "from the write to the end");
+        // The sum over all connections has it, too.
+        let of_all = rig.stack.report(rig.now).shares;
+        assert_eq!(of_all[Gate::SmallQueue as usize], (Gate::SmallQueue, millis(5)), "{ends:?}");
+    }
 }

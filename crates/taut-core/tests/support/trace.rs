@@ -236,6 +236,8 @@ pub(crate) struct Trace {
     /// The peer puts timestamps into everything.
     pub(crate) ts: bool,
     pub(crate) last_tsval: u32,
+    /// The link completes checksums and cuts segments.
+    offloads: bool,
     mark: Instant,
 }
 
@@ -274,6 +276,7 @@ impl Trace {
             irs: 0xffff_f000,
             ts: false,
             last_tsval: 0,
+            offloads: caps.tx_checksum,
             mark: START,
         }
     }
@@ -453,6 +456,7 @@ impl Trace {
         while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) {
             let bytes = packet.to_vec();
             let complete = packet.offload == Offload::None;
+            assert!(complete || self.offloads, "the link does nothing of {:?}", packet.offload);
             if self.drop_all {
                 self.stack.handle_tx(self.now, ticket, Fate::Dropped);
                 self.dropped_at.push(self.now);
@@ -472,6 +476,7 @@ impl Trace {
 
     fn note(&mut self, bytes: &[u8], complete: bool) {
         let ip = IpHeader::parse(bytes).expect("what the stack sends is IP");
+        assert_eq!(ip.header_len + ip.payload_len, bytes.len(), "the length in the IP header");
         if ip.protocol != protocol::TCP {
             self.icmp.push(bytes.to_vec());
             return;
@@ -480,6 +485,10 @@ impl Trace {
         let (wire, len) = TcpHeader::parse(segment).expect("what the stack sends is TCP");
         if complete {
             assert!(tcp::verify(ip.src, ip.dst, segment, &[]), "the checksum is right");
+        } else {
+            let field = u16::from_be_bytes([segment[16], segment[17]]);
+            let begun = tcp::partial_checksum(ip.src, ip.dst, segment.len() as u32);
+            assert_eq!(field, begun, "the part of the checksum that the link completes");
         }
         if wire.flags.contains(Flags::SYN) && !wire.flags.contains(Flags::RST) {
             self.iss = wire.seq;

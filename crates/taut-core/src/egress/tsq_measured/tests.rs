@@ -701,6 +701,66 @@ fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     }
 }
 
+/// What a look says. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that was known. If the rate fell by more than
+/// that sixteenth, these are the completion time, or 8/5 of it in any order. If not, they were enough: they are the whole
+/// limit and a quarter of a millisecond, of which half a millisecond and a segment (965.333 µs) are not for the completion.
+#[test]
+fn tsq_m8_a_look_finds_the_completion_time_if_the_rate_falls_by_a_sixteenth() {
+    for (rate, overtakes, ns) in [
+        (1_499_999, false, 2_000_001),
+        (1_499_999, true, 3_200_001),
+        (1_500_000, false, 784_667),
+        (1_500_000, true, 784_667),
+        (1_600_000, false, 1_875_000 + 250_000 - 500_000 - 905_000),
+    ] {
+        let at = Instant::from_nanos(MS);
+        let phase = Phase::Look { since: at, is_first: false };
+        let known = (1_600_000, Duration::from_millis(4));
+        let mut meter =
+            Meter { rate: known.0, time: known.1, phase, at, mss: MSS, overtakes, ..Meter::default() };
+        meter.judge(Sample { rate, level: 3_000, overtakes });
+        assert_eq!((meter.phase, meter.time.as_nanos()), (Phase::Steady, ns), "{rate} {overtakes}");
+    }
+}
+
+/// A search goes on while twice the limit has a quarter more rate, and begins when the rate falls by more than a quarter.
+#[test]
+fn tsq_m7_a_quarter_more_rate_is_worth_a_higher_limit() {
+    let sample = |rate| Sample { rate, level: 60_000, overtakes: false };
+    let half = Phase::Search { half: Some(sample(1_600_000)), helped: true };
+    for (phase, rate, is_search) in [
+        (half, 1_999_999, false),
+        (half, 2_000_000, true),
+        (Phase::Steady, 1_200_000, false),
+        (Phase::Steady, 1_199_999, true),
+    ] {
+        // The sample before called for it, too (TSQ-M25).
+        let mut meter = Meter {
+            rate: 1_600_000,
+            phase,
+            unsure: true,
+            look_at: Instant::NEVER,
+            mss: MSS,
+            ..Meter::default()
+        };
+        meter.judge(sample(rate));
+        assert_eq!(matches!(meter.phase, Phase::Search { .. }), is_search, "{phase:?} {rate}");
+    }
+}
+
+/// A look has a quarter of the limit and two segments at least. Where these are more than three quarters of it, it would show
+/// nothing. The limit is half a millisecond of the rate and a segment of 3000 bytes: 8000, and a byte less.
+#[test]
+fn tsq_m13_a_look_that_lowers_the_limit_too_little_is_none() {
+    for (rate, is_look) in [(10_000_000, true), (9_998_000, false)] {
+        let at = Instant::from_nanos(MS);
+        let mut meter = Meter { rate, phase: Phase::Steady, at, look_at: at, mss: 3_000, ..Meter::default() };
+        meter.judge(Sample { rate, level: 8_000, overtakes: false });
+        assert_eq!(matches!(meter.phase, Phase::Look { .. }), is_look, "{rate}");
+        assert_eq!(meter.device.limit, if is_look { 6_000 } else { 7_999 }, "{rate}");
+    }
+}
+
 #[test]
 fn tsq_m25_two_samples_in_a_row_call_for_a_higher_limit() {
     let sample = |rate| Sample { rate, level: 60_000, overtakes: false };

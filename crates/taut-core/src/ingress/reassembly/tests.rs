@@ -194,18 +194,40 @@ fn a_lent_buffer_is_kept() {
 
 #[test]
 fn a_batch_of_more_holes_than_fit_is_reported_in_two_acks() {
-    let mut rx = Receiver::new();
-    for start in [100, 200, 300, 400, 500] {
-        rx.insert(start..start + 10);
+    // (changed ranges, in the first ACK, whether a second one is needed, in that)
+    for (changed, first, is_more, second) in [
+        (3, [300, 200, 100], false, [300, 200, 100]),
+        (4, [300, 200, 100], true, [400, 300, 200]),
+        (5, [300, 200, 100], true, [500, 400, 300]),
+        (6, [300, 200, 100], true, [600, 500, 400]),
+    ] {
+        let mut rx = Receiver::new();
+        for n in 1..=changed {
+            rx.insert(100 * n..100 * n + 10);
+        }
+        let blocks = |rx: &Receiver| -> Vec<u64> {
+            rx.reassembly.sack_blocks(3).as_slice().iter().map(|block| block.0 - FIRST).collect()
+        };
+        assert_eq!(blocks(&rx), first, "{changed}");
+        assert_eq!(rx.reassembly.on_sack_sent(3), is_more, "{changed}");
+        assert_eq!(blocks(&rx), second, "{changed}");
+        assert!(!rx.reassembly.on_sack_sent(3), "{changed}");
+        assert_eq!(blocks(&rx), second, "{changed}");
     }
-    let blocks = |rx: &Receiver| -> Vec<u64> {
-        rx.reassembly.sack_blocks(3).as_slice().iter().map(|block| block.0 - FIRST).collect()
-    };
-    assert_eq!(blocks(&rx), [300, 200, 100]);
-    assert!(rx.reassembly.on_sack_sent(3));
-    assert_eq!(blocks(&rx), [500, 400, 300]);
-    assert!(!rx.reassembly.on_sack_sent(3));
-    assert_eq!(blocks(&rx), [500, 400, 300]);
+}
+
+/// A duplicate takes a block of its own (RFC 2883 §4), so one range less fits beside it.
+#[test]
+fn what_a_duplicate_displaces_is_in_the_next_ack() {
+    for (changed, is_more) in [(2, false), (3, true)] {
+        let mut rx = Receiver::new();
+        for n in 1..=changed {
+            rx.insert(100 * n..100 * n + 10);
+        }
+        rx.reassembly.note_duplicate(FIRST..FIRST + 10);
+        assert_eq!(rx.reassembly.on_sack_sent(3), is_more, "{changed}");
+        assert!(!rx.reassembly.on_sack_sent(3), "{changed}");
+    }
 }
 
 #[test]
@@ -272,6 +294,19 @@ fn a_lent_buffer_that_just_fits_is_kept() {
         let payload = Payload::new(Frame::Lend { buffer: &mut buffer, range: 0..50_000 }, 100, 49_900);
         let inserted = rx.reassembly.insert(FIRST + 100, payload, rx.nxt, room, &mut rx.pool);
         assert_eq!((inserted.new, inserted.refused), (new, 49_900 - new));
+    }
+}
+
+/// A chunk of 512 bytes, and 192 that go with it. Of the first chunk, 101 bytes are used.
+#[test]
+fn bytes_that_fit_behind_those_before_them_share_their_memory() {
+    for (len, memory) in [(1, 704), (411, 704), (412, 2 * 704)] {
+        let mut rx = Receiver::new();
+        rx.insert(201..201 + len);
+        rx.insert(100..200);
+        rx.insert(200..201);
+        rx.check();
+        assert_eq!((rx.blocks(), rx.reassembly.memory()), (vec![(100, 201 + len)], memory), "{len}");
     }
 }
 
@@ -403,6 +438,30 @@ fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
         assert_eq!(r.reassembly.prune(FIRST, goal, &mut r.pool), freed, "{goal}");
         assert_eq!(r.blocks(), left, "{goal}");
     }
+}
+
+/// What lies before `from` is needed first.
+#[test]
+fn pruning_drops_nothing_before_a_position() {
+    for (from, freed, left) in
+        [(300, 704, vec![(100, 200)]), (301, 0, vec![(300, 400), (100, 200)]), (100, 2 * 704, vec![])]
+    {
+        let mut r = Receiver::new();
+        r.insert(100..200);
+        r.insert(300..400);
+        assert_eq!(r.reassembly.prune(FIRST + from, usize::MAX, &mut r.pool), freed, "{from}");
+        assert_eq!(r.blocks(), left, "{from}");
+    }
+}
+
+#[test]
+fn when_all_is_discarded_there_is_nothing_to_report() {
+    let mut r = Receiver::new();
+    r.insert(100..200);
+    r.insert(100..200);
+    assert!(r.reassembly.has_news());
+    r.reassembly.discard_all(&mut r.pool);
+    assert!(!r.reassembly.has_news() && r.blocks().is_empty());
 }
 
 /// A segment that is refused for lack of room leaves nothing behind. While no segment is held, no ACK is urgent.
