@@ -592,10 +592,8 @@ fn inside_beside_the_kernel() {
                 let measured = run();
                 let shares = measured.shares(flows, rate, span);
                 measured.print(name, flows, rate, shares);
-                // Whom the loops keep from a processor, sends late, and makes good only a part of that. `fq` is not kept.
-                let least = if busy == 0 { 0.99 } else { 0.98 };
-                let is_meant = busy == 0 || name == "delegated to fq";
-                assert!(!is_meant || shares.0 > least && shares.1 < 2.0 - least, "{name}: {shares:?}");
+                // Whom the loops keep from a processor sends late; how much of its rate that costs is what is printed then.
+                assert!(busy > 0 || shares.0 > 0.99 && shares.1 < 1.01, "{name}: {shares:?}");
             }
         });
     });
