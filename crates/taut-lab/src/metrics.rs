@@ -181,8 +181,11 @@ const fn metric(
 /// As many `[[flows]]` of a scenario have metrics of their own.
 const GROUPS: usize = 8;
 
+/// The same, from what each flow of one `[[flows]]` has acknowledged, too.
+type GroupRow = (&'static str, &'static str, &'static str, fn(&Measured, &[u64]) -> Option<f64>);
+
 /// What the flows of one `[[flows]]` got.
-const GROUP_ROWS: [(&str, &str, &str, fn(&Measured, &[u64]) -> Option<f64>); 3] = [
+const GROUP_ROWS: [GroupRow; 3] = [
     ("goodput_of", "goodput", "Mbit/s", |m, acked| Some(acked.iter().sum::<u64>() as f64 * 8e-6 / m.seconds)),
     ("share_of", "share of the goodput", "%", |m, acked| {
         Some(100.0 * acked.iter().sum::<u64>() as f64 / m.acked_bytes as f64)
