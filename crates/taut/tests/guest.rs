@@ -586,7 +586,11 @@ fn inside_beside_the_kernel() {
         thread::scope(|scope| {
             let _end = Raise(&stop);
             for _ in 0..busy {
-                scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
             }
             for (name, run) in runs {
                 let measured = run();
