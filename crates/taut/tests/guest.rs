@@ -588,7 +588,7 @@ fn inside_beside_the_kernel() {
             for _ in 0..busy {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        std::hint::spin_loop()
+                        std::hint::spin_loop();
                     }
                 });
             }
