@@ -147,7 +147,7 @@ dash-test: ## the dashboard in headless Chromium, with a live stack under load; 
 dash-bench: ## what watching 1,000 connections costs the stack: five rounds with a watcher and without (2 min after the build)
 	$(CARGO) test --release --locked --quiet -p taut-cli --test dash -- --ignored --nocapture what_watching_costs
 
-book: ## the documentation as a site, target/book/index.html, with the playground inside; gets mdBook; every link is checked (a minute, the first time ten)
+book: ## the documentation as a site, target/book/index.html, with the playground inside; gets mdBook; every link is checked (seconds, once mdBook and the playground are there)
 	@CARGO=$(CARGO) scripts/book $(ARGS)
 
 python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later (3 min, later seconds)

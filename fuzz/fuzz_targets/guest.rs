@@ -1,20 +1,21 @@
-//! Hostile guests of a gateway, in virtual time: flows that begin, fail, end and move bytes in any order, questions of any
-//! bytes, answers of any bytes to them, rules of any text. Nothing panics or spins, no guest and not all of them together have
-//! more than their limits, and when all is over nothing is left.
+//! Hostile guests of a gateway, in virtual time: flows that begin, fail, end and move bytes in any order,
+//! questions of any bytes, answers of any bytes to them, rules of any text. Nothing panics or spins, no guest
+//! and not all of them together have more than their limits, and when all is over nothing is left.
 #![no_main]
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use taut::FlowKind;
 use taut_fuzz::Input;
 use taut_gateway::{
-    Admission, Amounts, End, Failure, FlowId, Gateway, LEAST_GRANT, Limits, Question, QuestionId, Rules, Settings,
-    Side,
+    Admission, Amounts, End, Failure, FlowId, Gateway, LEAST_GRANT, Limits, Question, QuestionId, Rules,
+    Settings, Side,
 };
-use taut::FlowKind;
 
-const LIMITS: Amounts = Amounts { connections: 8, half_open: 4, datagram_flows: 6, bytes: 100_000, questions: 4 };
+const LIMITS: Amounts =
+    Amounts { connections: 8, half_open: 4, datagram_flows: 6, bytes: 100_000, questions: 4 };
 const FAILURES: [Failure; 6] = [
     Failure::Refused,
     Failure::HostUnreachable,
@@ -38,7 +39,10 @@ fn check(gateway: &Gateway) {
     // A connection may always hold a little.
     let least = |connections: u32| LEAST_GRANT as u64 * u64::from(connections);
     for (_, of) in gateway.guests() {
-        assert!(of.connections <= 6 && of.half_open <= 3 && of.datagram_flows <= 5 && of.questions <= 3, "{of:?}");
+        assert!(
+            of.connections <= 6 && of.half_open <= 3 && of.datagram_flows <= 5 && of.questions <= 3,
+            "{of:?}"
+        );
         assert!(of.bytes <= 75_000 + least(of.connections + of.datagram_flows) * 4, "{of:?}");
         sum.connections += of.connections;
         sum.half_open += of.half_open;
@@ -47,12 +51,20 @@ fn check(gateway: &Gateway) {
         sum.questions += of.questions;
     }
     assert_eq!(all, sum);
-    assert!(all.connections <= 8 && all.half_open <= 4 && all.datagram_flows <= 6 && all.questions <= 4, "{all:?}");
+    assert!(
+        all.connections <= 8 && all.half_open <= 4 && all.datagram_flows <= 6 && all.questions <= 4,
+        "{all:?}"
+    );
 }
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let settings = |rules| Settings { limits: Limits::of(LIMITS), rules, own: vec![[10, 0, 2, 2].into()], ..Settings::default() };
+    let settings = |rules| Settings {
+        limits: Limits::of(LIMITS),
+        rules,
+        own: vec![[10, 0, 2, 2].into()],
+        ..Settings::default()
+    };
     let mut gateway = Gateway::new(settings(Rules::default()));
     let (mut flows, mut asked): (Vec<FlowId>, Vec<QuestionId>) = (Vec::new(), Vec::new());
     let mut now = Duration::ZERO;
@@ -63,8 +75,10 @@ fuzz_target!(|data: &[u8]| {
             (0, _) => {
                 let kind = [FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo][usize::from(which) % 3];
                 let from = SocketAddr::new(address(which & !2), 4_000);
-                let to = SocketAddr::new(address(input.byte().unwrap_or(0)), if which > 200 { 53 } else { 80 });
-                if let Admission::Dial(id, _) | Admission::Questions(id) = gateway.admit(now, kind, from, to) {
+                let to =
+                    SocketAddr::new(address(input.byte().unwrap_or(0)), if which > 200 { 53 } else { 80 });
+                if let Admission::Dial(id, _) | Admission::Questions(id) = gateway.admit(now, kind, from, to)
+                {
                     flows.push(id);
                 }
             }
@@ -80,7 +94,13 @@ fuzz_target!(|data: &[u8]| {
                 // The runner asks for a piece at a time, and passes it on before it asks for the next.
                 let granted = gateway.hold(id, usize::from(which) * 300);
                 assert!(granted <= usize::from(which) * 300);
-                gateway.passed(now, id, Side::Guest, granted, granted / 2 + granted % 2 * usize::from(which % 2));
+                gateway.passed(
+                    now,
+                    id,
+                    Side::Guest,
+                    granted,
+                    granted / 2 + granted % 2 * usize::from(which % 2),
+                );
                 gateway.passed(now, id, Side::Upstream, 0, granted);
             }
             (7, Some(id)) => {
@@ -106,7 +126,13 @@ fuzz_target!(|data: &[u8]| {
                 if let Ok(rules) = Rules::parse(text.lines()) {
                     for rule in rules.iter() {
                         let again = rule.to_string();
-                        assert_eq!(Rules::parse([again.as_str()]).map(|rules| rules.iter().next().map(ToString::to_string)).ok().flatten(), Some(again));
+                        assert_eq!(
+                            Rules::parse([again.as_str()])
+                                .map(|rules| rules.iter().next().map(ToString::to_string))
+                                .ok()
+                                .flatten(),
+                            Some(again)
+                        );
                     }
                     gateway.set(settings(rules));
                 }

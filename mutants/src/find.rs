@@ -1,8 +1,8 @@
 //! Every edit that could be made to a file: the operators of mutation, one visitor.
 //!
-//! Left alone: tests, anything under a `cfg`, constants and `const fn` (a switch is no constant), patterns, what stands inside
-//! macros (assertions among them), `Debug` and `Display`, functions that only describe or check (`describe`, `invariants`), and
-//! the steps that loops count for tests (`step`).
+//! Left alone: tests, anything under a `cfg`, constants and `const fn` (a switch is no constant), patterns,
+//! what stands inside macros (assertions among them), `Debug` and `Display`, functions that only describe or
+//! check (`describe`, `invariants`), and the steps that loops count for tests (`step`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

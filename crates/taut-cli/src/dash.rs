@@ -44,8 +44,8 @@ pub struct DashArgs {
     /// The address of the page: PORT on this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
     listen: SocketAddr,
-    /// A secret of at least 16 characters, without which nobody sees the numbers [default: none on loopback, else a
-    /// random one]
+    /// A secret of at least 16 characters, without which nobody sees the numbers [default: none on loopback,
+    /// else a random one]
     #[arg(long, value_name = "TOKEN")]
     token: Option<Token>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! The samples of docs/lab.md are what the commands print. What is printed after `…`, and of live runs, is not
-//! compared: the first is left out, the second differs from run to run.
+//! The samples of docs/lab.md are what the commands print. What is printed after `…`, and of live runs, is
+//! not compared: the first is left out, the second differs from run to run.
 
 use std::path::Path;
 use std::process::Command;

@@ -97,7 +97,8 @@ pub struct TcpConfig {
     pub synack_retries: u8,
     /// Whether SYNs are answered by cookies. Linux: `tcp_syncookies`.
     pub syncookies: SynCookies,
-    /// Consecutive timeouts of one large segment before a black hole is suspected. Linux: `tcp_retries1`.
+    /// A black hole is suspected when a large segment is not answered for as long as so many retransmissions
+    /// take with an RTO of 200 ms. Linux: `tcp_retries1`.
     pub retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
     pub retries2: u8,

@@ -90,7 +90,8 @@ counters! {
     passive_opens = "TcpPassiveOpens",
     /// Handshakes that failed: connections that ended in SYN-SENT or SYN-RECEIVED (RFC 4022).
     attempt_fails = "TcpAttemptFails",
-    /// Connections that ended in ESTABLISHED or CLOSE-WAIT, by a RST of either end or because nothing answered (RFC 4022).
+    /// Connections that ended in ESTABLISHED or CLOSE-WAIT, by a RST of either end or because nothing
+    /// answered (RFC 4022).
     estab_resets = "TcpEstabResets",
     /// TCP segments received, counting those inside super-packets.
     in_segs = "TcpInSegs",

@@ -198,8 +198,8 @@ fn three_blocks_beside_timestamps_and_none_without_permission() {
     expect!(t, ".", ack(1), sack(&[]));
 }
 
-/// RFC 9293 §3.7.1: options count in the segment size. What was sent whole is cut when it leaves again beside SACK blocks, on a
-/// link that cuts nothing.
+/// RFC 9293 §3.7.1: options count in the segment size. What was sent whole is cut when it leaves again beside
+/// SACK blocks, on a link that cuts nothing.
 #[test]
 fn a_retransmission_beside_sack_blocks_is_no_larger_than_a_segment() {
     let mut t = settled();

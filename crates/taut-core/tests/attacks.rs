@@ -87,8 +87,8 @@ fn arr_03_acknowledgments_of_what_was_never_sent_or_long_ago() {
     t.read(10);
 }
 
-/// RFC 9293 §3.10.7.4, RFC 5961 §3 to §5, RFC 7323 §5: what one of the checks refuses is dropped as a whole. Each of these has ten
-/// bytes that would be next, acknowledges what is in flight, and offers another window.
+/// RFC 9293 §3.10.7.4, RFC 5961 §3 to §5, RFC 7323 §5: what one of the checks refuses is dropped as a whole.
+/// Each of these has ten bytes that would be next, acknowledges what is in flight, and offers another window.
 #[test]
 fn arr_06_a_segment_that_is_refused_changes_nothing() {
     type Make = fn(Seg) -> Seg;

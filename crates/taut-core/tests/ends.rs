@@ -1,5 +1,6 @@
-//! How the ends of connections are counted: `TcpAttemptFails` and `TcpEstabResets`, which RFC 4022 defines by the state in
-//! which a connection ends. The same ends were counted by Linux 6.18 between two sockets on a loopback device.
+//! How the ends of connections are counted: `TcpAttemptFails` and `TcpEstabResets`, which RFC 4022 defines by
+//! the state in which a connection ends. The same ends were counted by Linux 6.18 between two sockets on a
+//! loopback device.
 
 #[macro_use]
 mod support;
@@ -8,7 +9,8 @@ use support::trace::{Offer, Trace};
 use taut_core::{ConnError, ConnOptions, Duration, Keepalive, ListenOptions, SetOption, StackConfig, State};
 use taut_wire::Unreachable;
 
-/// A way to end a connection, and what it adds to the counters: attempts that failed, connections that were reset.
+/// A way to end a connection, and what it adds to the counters: attempts that failed, connections that were
+/// reset.
 type End = (&'static str, Make, (u64, u64));
 
 type Make = fn() -> Trace;

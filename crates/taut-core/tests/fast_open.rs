@@ -236,7 +236,8 @@ fn tfo_06_data_that_the_syn_ack_does_not_acknowledge_leaves_again_at_once() {
             // Linux: data in a SYN was sent once.
             assert_eq!(counters.tcp_orig_data_sent, 1, "{acked}");
         }
-        // Linux: what leaves again is a retransmission (`tcp_rcv_fastopen_synack`), although it leaves as new data here.
+        // Linux: what leaves again is a retransmission (`tcp_rcv_fastopen_synack`), although it leaves as new
+        // data here.
         assert_eq!(counters.retrans_segs, u64::from(!all), "{acked}");
     }
 }
@@ -272,8 +273,8 @@ fn wait_07_data_in_a_syn_is_unsent_until_the_answer() {
     }
 }
 
-/// The peer's window stays closed for 20 ms: what its SYN-ACK did not acknowledge is unsent until then, and in flight for the
-/// 30 ms after that.
+/// The peer's window stays closed for 20 ms: what its SYN-ACK did not acknowledge is unsent until then, and
+/// in flight for the 30 ms after that.
 #[test]
 fn wait_07_data_in_a_syn_that_waits_for_the_window_is_not_in_flight() {
     let ms = Duration::from_millis;
@@ -448,7 +449,8 @@ fn tfo_14_established_connections_find_black_holes_too() {
     }
     t.out.clear();
     assert!(paused(&mut t));
-    // Fewer, if they are the last ones: `tcp_retries2` timeouts, or the user's patience. Not while it goes on.
+    // Fewer, if they are the last ones: `tcp_retries2` timeouts, or the user's patience. Not while it goes
+    // on.
     for (retries, patience_ms, given_up) in [(1, None, true), (15, Some(300), true), (15, None, false)] {
         let mut t = open();
         t.stack.set_sysctl("tcp_retries2", &retries.to_string()).unwrap();

@@ -266,9 +266,9 @@ fn info_06_the_receivers_round_trip() {
     assert_eq!(t.info().rcv_rtt, Some(Duration::from_millis(70)));
 }
 
-/// As Linux 6.18 shows them, measured on a loopback device: `TCP_INFO` of both ends of a connection that has just opened.
-/// There, `delivered` counts the SYN, and so does `bytes_acked` of a client; `segs_out` of a server has no SYN-ACK. Here all of data
-/// are of data alone, and segments are those of the wire.
+/// As Linux 6.18 shows them, measured on a loopback device: `TCP_INFO` of both ends of a connection that has
+/// just opened. There, `delivered` counts the SYN, and so does `bytes_acked` of a client; `segs_out` of a
+/// server has no SYN-ACK. Here all of data are of data alone, and segments are those of the wire.
 #[test]
 fn info_07_a_connection_that_has_just_opened() {
     for (mut t, segs_out, segs_in) in
@@ -300,7 +300,8 @@ fn info_07_a_connection_that_has_just_opened() {
     assert_eq!(t.info().segs_in, 2);
 }
 
-/// Options that few connections set are kept together, in memory of their own: one that is set leaves the others as they were.
+/// Options that few connections set are kept together, in memory of their own: one that is set leaves the
+/// others as they were.
 #[test]
 fn an_option_that_is_set_changes_no_other() {
     let keepalive = Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(1), count: 3 };

@@ -81,7 +81,8 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
-/// The timer of the handshake ends with it: the first probe comes an RTO after the data was written, its least, 200 ms.
+/// The timer of the handshake ends with it: the first probe comes an RTO after the data was written, its
+/// least, 200 ms.
 #[test]
 fn a_window_that_was_closed_from_the_beginning_is_probed_in_time() {
     for (mut t, passive) in [(Trace::new(), true), (Trace::new(), false)] {
@@ -96,7 +97,8 @@ fn a_window_that_was_closed_from_the_beginning_is_probed_in_time() {
     }
 }
 
-/// Linux: `tcp_clamp_probe0_to_user_timeout`. It counts from the first probe, whichever is unanswered when it is over.
+/// Linux: `tcp_clamp_probe0_to_user_timeout`. It counts from the first probe, whichever is unanswered when it
+/// is over.
 #[test]
 fn the_user_timeout_does_not_wait_for_the_next_probe() {
     for (timeout_ms, probes) in [(100, 1), (399, 1), (401, 2), (1_000, 2), (1_300, 3)] {

@@ -60,8 +60,7 @@ pub struct FramesOptions {
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
     /// false by default.
     pub dhcp: bool,
-    /// What this host does for others on the link, as their server of DHCP and as their router; nothing by
-    /// default.
+    /// How this host serves the others on the link, with DHCP and as their router; not at all by default.
     pub services: Services,
     /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.

@@ -251,8 +251,9 @@ fn stall(
         Blocked::PeerWindow if !in_flight && !has_timer => Some("a closed window and no probe"),
         Blocked::Nagle | Blocked::TsoDefer if !in_flight => Some("waits for an ACK of nothing"),
         Blocked::Cork if !in_flight && !has_timer => Some("corked without an end"),
-        // Where completions are measured, it may wait for those of other connections. What the host dropped, and what
-        // waits for tickets that were lost, goes again when the timer of a connection with nothing in flight ends.
+        // Where completions are measured, it may wait for those of other connections. What the host dropped,
+        // and what waits for tickets that were lost, goes again when the timer of a connection with nothing
+        // in flight ends.
         Blocked::Autocork | Blocked::SmallQueue
             if !(below || info.tsq_rule == "measured" && has_tickets || !in_flight && has_timer) =>
         {

@@ -281,8 +281,8 @@ impl Pool {
             raw::complete(&mut whole);
         }
         let mut bit = bit % (whole.len() as u64 * 8);
-        // IPv6 does not protect its length. A shorter one escapes the checksum of what is left once in 65,536 times,
-        // which no receiver can know.
+        // IPv6 does not protect its length. A shorter one escapes the checksum of what is left once in 65,536
+        // times, which no receiver can know.
         if whole[0] >> 4 == 6 && (4 * 8..6 * 8).contains(&bit) {
             bit += 2 * 8;
         }

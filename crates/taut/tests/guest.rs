@@ -596,7 +596,8 @@ fn inside_beside_the_kernel() {
                 let measured = run();
                 let shares = measured.shares(flows, rate, span);
                 measured.print(name, flows, rate, shares);
-                // Whom the loops keep from a processor sends late; how much of its rate that costs is what is printed then.
+                // Whom the loops keep from a processor sends late; how much of its rate that costs is what is
+                // printed then.
                 assert!(busy > 0 || shares.0 > 0.99 && shares.1 < 1.01, "{name}: {shares:?}");
             }
         });

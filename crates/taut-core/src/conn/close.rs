@@ -113,8 +113,8 @@ impl Conn {
         self.check_loans(cx);
     }
 
-    /// RFC 4022, tcpAttemptFails and tcpEstabResets: what counts is the state in which the end comes, whoever ends it. As in
-    /// Linux, an attempt that the application itself breaks off has not failed.
+    /// RFC 4022, tcpAttemptFails and tcpEstabResets: what counts is the state in which the end comes, whoever
+    /// ends it. As in Linux, an attempt that the application itself breaks off has not failed.
     fn count_end(&self, cx: &mut StackCx<'_>) {
         match (self.state, self.error) {
             (State::SynSent, None | Some(ConnError::Aborted)) => {}

@@ -3,11 +3,9 @@
 //! ICMP error, an ACK or a timeout, and before data leaves.
 
 use super::state::State;
-use super::timers::time_of;
 use super::{Conn, StackCx};
-use crate::egress::{MtuProbing, PathMtu};
+use crate::egress::{MtuProbing, PathMtu, TimedOut};
 use crate::recovery::MtuProbeFate;
-use crate::words::{Duration, Instant};
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
 const MTU_MIN_V6: u32 = 1_280;
@@ -129,15 +127,12 @@ impl Conn {
         }
     }
 
-    /// A timeout, the last of `timeouts` consecutive ones, the first of which was at `since`: the path may silently drop
-    /// large segments.
-    pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, since: Option<Instant>, timeouts: u8) {
+    /// A timeout: the path may silently drop large segments. An outage is as long on any path, so what counts
+    /// is the time that `tcp_retries1` retransmissions take with an RTO of 200 ms.
+    pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
         let config = cx.config;
-        let last = since.map_or(Duration::ZERO, |since| cx.now.since(since));
-        // Where the round trip is long, fewer of them take that time.
-        let is_long = timeouts > 1 && last >= time_of(config.tcp.retries1);
         if config.mtu.probing == MtuProbing::Off
-            || !(timeouts > config.tcp.retries1 || is_long)
+            || !timed_out.has_lasted(cx.now, config.tcp.retries1)
             || !self.state.is_synchronized()
         {
             return;

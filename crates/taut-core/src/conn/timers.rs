@@ -13,16 +13,6 @@ use crate::words::{ConnError, Duration, Instant};
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
 const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 
-/// What times are modelled after, whatever `tcp_rto_min_us` is. Linux: `TCP_RTO_MIN`.
-const RTO_LEAST: Duration = Duration::from_millis(200);
-
-/// How long it takes until the timeout after so many retransmissions, if the first was 200 ms and each twice as long as the
-/// one before, up to [`RTO_MAX`]. Linux: `tcp_model_timeout`.
-pub(super) fn time_of(retransmissions: u8) -> Duration {
-    let doubled = retransmissions.min(9);
-    RTO_LEAST * ((2 << doubled) - 1) + RTO_MAX * u64::from(retransmissions - doubled)
-}
-
 /// Attempts for a connection that nobody holds, when the setting is 0. Linux: `tcp_orphan_retries`, "about 100 s".
 const ORPHAN_RETRIES: u8 = 8;
 
@@ -124,12 +114,12 @@ impl Conn {
             self.tx.excuse_timeout();
         } else if self.must_go(cx) {
             self.abort_for_memory(cx);
-        } else if self.has_waited_too_long(cx, since, timeouts, waited) && !self.is_soon(cx, since, waited) {
+        } else if self.has_waited_too_long(cx, since, timeouts, waited) && !self.is_soon(cx, timed_out) {
             self.suspect_syn_data(timeouts, true);
             self.give_up(cx);
         } else {
             self.suspect_syn_data(timeouts, false);
-            self.suspect_black_hole(cx, since, timeouts);
+            self.suspect_black_hole(cx, timed_out);
         }
     }
 
@@ -148,14 +138,16 @@ impl Conn {
         }
     }
 
-    /// Whether the configured number of attempts has taken less time than it takes with a least RTO of 200 ms: with a smaller
-    /// one they are soon made, and an outage is as long as ever. Linux counts the time alone.
-    fn is_soon(&self, cx: &StackCx<'_>, since: Option<Instant>, waited: Duration) -> bool {
-        let last = since.map_or(Duration::ZERO, |since| cx.now.since(since)) + RTO_LEAST;
-        self.user_timeout().is_none() && last < time_of(self.attempts_max(cx, waited))
+    /// Whether the configured number of attempts was soon made because the least RTO is short: an outage is
+    /// as long as ever. Linux counts the time alone; a clock that jumps would end the connection then
+    /// (JUMP-1).
+    fn is_soon(&self, cx: &StackCx<'_>, timed_out: TimedOut) -> bool {
+        let attempts = self.attempts_max(cx, timed_out.waited);
+        self.user_timeout().is_none() && !timed_out.has_lasted(cx.now, attempts)
     }
 
-    /// How many attempts are answered by nothing before the connection is given up. `waited`: the time before this one.
+    /// How many attempts are answered by nothing before the connection is given up. `waited`: the time before
+    /// this one.
     fn attempts_max(&self, cx: &StackCx<'_>, waited: Duration) -> u8 {
         if self.flags.orphan { Self::orphan_retries(cx, waited) } else { cx.config.tcp.retries2 }
     }

@@ -6,7 +6,7 @@ use super::chrono::Kind;
 use super::{SendCx, Sender, Totals, pacing};
 use crate::buffers::BufferPool;
 use crate::congestion::Signal;
-use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig};
+use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig, has_lasted};
 use crate::stats::Counters;
 use crate::words::{Duration, Instant};
 
@@ -20,6 +20,13 @@ pub(crate) struct TimedOut {
     pub(crate) timeouts: u8,
     /// How long this one was.
     pub(crate) waited: Duration,
+}
+
+impl TimedOut {
+    /// Whether nothing has been answered for as long as so many retransmissions take with an RTO of 200 ms.
+    pub(crate) fn has_lasted(self, now: Instant, retransmissions: u8) -> bool {
+        has_lasted(self.since.map_or(Duration::ZERO, |since| now.since(since)), retransmissions)
+    }
 }
 
 impl Sender {

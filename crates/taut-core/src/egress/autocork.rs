@@ -8,8 +8,8 @@
 //! **Rule.** The end of a write does not start a transmission while a packet is below TCP whose completion
 //! will start it, unless the tail is a full buffer, ends a record, or is larger than the data below (a tail
 //! of equal size waits, one byte more does not: such a small packet completes soon, or nothing is gained by
-//! waiting longer). A pure ACK below TCP weighs 2 bytes, and however many there are, they hold nothing. TCP_NODELAY does not switch
-//! autocorking off: the wait costs no round trip, only a completion.
+//! waiting longer). A pure ACK below TCP weighs 2 bytes, and however many there are, they hold nothing.
+//! TCP_NODELAY does not switch autocorking off: the wait costs no round trip, only a completion.
 //!
 //! **Never the head.** With nothing unacknowledged, data leaves at once, whatever is below TCP.
 //!

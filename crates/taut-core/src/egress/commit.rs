@@ -114,7 +114,8 @@ impl Sender {
         self.due = false;
     }
 
-    /// The connection is over: it is held back by nothing, and busy with nothing (Linux: `tcp_write_queue_purge`).
+    /// The connection is over: it is held back by nothing, and busy with nothing (Linux:
+    /// `tcp_write_queue_purge`).
     pub(crate) fn finish(&mut self, now: Instant, totals: &mut Totals) {
         self.hold_all(now, totals);
         if let Some(ledger) = &mut self.ledger {

@@ -249,7 +249,7 @@ impl Sender {
         }
         let segs = self.autosized_segs(cx);
         let mut range = self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())?;
-        // What was sent whole may not fit beside the SACK blocks of now (Linux: `tcp_retransmit_skb` cuts it).
+        // A segment that was sent whole may be too long now, beside SACK blocks. Linux: `tcp_retransmit_skb`.
         range.end = range.end.min(range.start + u64::from(segs) * u64::from(cx.mss));
         if let Some(end) = self.queue.next_eor_after(range.start) {
             range.end = range.end.min(end);

@@ -256,8 +256,8 @@ mod tests {
         assert!(!Room { unsent: 16_384, ..older }.is_writable());
     }
 
-    /// 125 MB/s: the usual mark is 320 KiB and 500 µs of it, the least 64 KiB and these. Two products of 1 ms are 250 kB;
-    /// without a round trip there is no product.
+    /// 125 MB/s: the usual mark is 320 KiB and 500 µs of it, the least 64 KiB and these. Two products of 1 ms
+    /// are 250 kB; without a round trip there is no product.
     #[test]
     fn lowat_13_while_losses_are_repaired_the_mark_has_what_is_left_of_two_products() {
         let (usual, least) = (390_180, 128_036);

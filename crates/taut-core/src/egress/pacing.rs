@@ -275,7 +275,8 @@ mod tests {
         }
     }
 
-    /// A timer that is exactly as late as a bound is not later than that. What is beyond 10 ms is not made good.
+    /// A timer that is exactly as late as a bound is not later than that. What is beyond 10 ms is not made
+    /// good.
     #[test]
     fn pace_15_timers_are_counted_by_how_late_they_are() {
         for (late_ns, bounds, lost_ns) in [

@@ -7,13 +7,14 @@
 //! hangs as soon as it sends a full window. Such a path is a *black hole*.
 //!
 //! **Rule.** A router's report takes effect immediately and holds for ten minutes; then a larger packet is
-//! tried again. After more than `tcp_retries1` consecutive timeouts for a segment larger than `tcp_base_mss`, or
-//! fewer that take as long as with the least RTO (3 s), a black hole is suspected: segments shrink to that
-//! size, and to half of it with each further timeout. From then on (or from the beginning, with
-//! `tcp_mtu_probing` = 2) the stack searches for the largest size that arrives, between `low`, which does, and `high`, which may not. A *probe* is new data in one segment larger
-//! than the others. If it arrives, `low` rises to its size. If it is the only segment lost, `high` falls below
-//! its size; that was not congestion, so the window stays. Any other outcome says nothing. The search ends
-//! when the interval is smaller than `tcp_probe_threshold`, and begins again after `tcp_probe_interval`.
+//! tried again. When timeouts for a segment larger than `tcp_base_mss` go on for the time
+//! that `tcp_retries1` retransmissions take with an RTO of 200 ms (3 s), a black hole is suspected:
+//! segments shrink to that size, and to half of it with each further timeout. From then on (or from the
+//! beginning, with `tcp_mtu_probing` = 2) the stack searches for the largest size that arrives, between
+//! `low`, which does, and `high`, which may not. A *probe* is new data in one segment larger than the others.
+//! If it arrives, `low` rises to its size. If it is the only segment lost, `high` falls below its size; that
+//! was not congestion, so the window stays. Any other outcome says nothing. The search ends when the interval
+//! is smaller than `tcp_probe_threshold`, and begins again after `tcp_probe_interval`.
 //!
 //! A probe leaves only when the segments behind it would reveal its loss, and when the loss would cost
 //! little: state Open, cwnd of 11 segments or more, and room for the probe and for enough segments behind it

@@ -26,7 +26,8 @@
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
-//! the completion. The completion of a pure ACK ([`ACK_TRUESIZE`]) resumes nothing, unless nothing else is left below.
+//! the completion. The completion of a pure ACK ([`ACK_TRUESIZE`]) resumes nothing, unless nothing else is
+//! left below.
 //!
 //! **Exemption.** With at most one packet unacknowledged, the gate is open whatever the counter says: no
 //! further ACK would come to restart the flow if a slow device were late with its completion (Linux
@@ -148,8 +149,9 @@ impl SmallQueue {
     }
 
     /// A ticket came back. Returns whether the connection was waiting for one and should be resumed: one
-    /// completion clears the flag, and the retry sets it again if the gate is still shut. That of an ACK does so
-    /// only when nothing else is below: hundreds of ACKs weigh as much as a packet that something waits for.
+    /// completion clears the flag, and the retry sets it again if the gate is still shut. That of an ACK does
+    /// so only when nothing else is below: hundreds of ACKs weigh as much as a packet that something waits
+    /// for.
     pub(crate) fn release(&mut self, truesize: u32) -> bool {
         debug_assert!(self.outstanding >= truesize, "more released than charged");
         self.outstanding = self.outstanding.saturating_sub(truesize);

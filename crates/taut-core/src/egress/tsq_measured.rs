@@ -66,8 +66,9 @@
 //! sends faster than its rate for some milliseconds. So the rate rises only to what two samples in a row
 //! have.
 //!
-//! **A host that is away**: a thread that waits for a processor for some milliseconds hands over nothing meanwhile, and one sample
-//! has too low a rate. So a limit is doubled only after two samples in a row that call for it.
+//! **A host that is away**: a thread that waits for a processor for some milliseconds hands over nothing
+//! meanwhile, and one sample has too low a rate. So a limit is doubled only after two samples in a row that
+//! call for it.
 //!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three

@@ -559,8 +559,8 @@ mod tests {
         assert!(taken.ack_now && !taken.fin);
     }
 
-    /// A FIN stands behind all data of the peer, and in the window with it (RFC 9293 §3.10.7.4). One that contradicts data that
-    /// has come is none.
+    /// A FIN stands behind all data of the peer, and in the window with it (RFC 9293 §3.10.7.4). One that
+    /// contradicts data that has come is none.
     #[test]
     fn a_fin_ends_the_data_and_no_data_comes_after_it() {
         let mut pool = BufferPool::new();

@@ -48,8 +48,7 @@ pub struct EthernetConfig {
     /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2):
     /// those of its IPv6 addresses, and those that its owner joins.
     pub groups: bool,
-    /// What this host does for others on the link: as their server of DHCP, as their router. Needs the
-    /// feature `dhcp`.
+    /// How this host serves the others on the link, with DHCP and as their router. Needs the feature `dhcp`.
     pub services: Services,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,

@@ -1,4 +1,4 @@
-//! What a host does for others on its link: it leases them addresses (DHCP), and is their router, which
+//! A host serves the others on its link: it leases them addresses (DHCP), and is their router, which
 //! advertises itself, prefixes and name servers. Part of [`Ethernet`]; `lease_server.rs` and
 //! `advertiser.rs` decide.
 //!
@@ -76,7 +76,7 @@ impl SearchDomains {
     }
 }
 
-/// What a host does for others on its link. Name servers beyond three and prefixes beyond two are not told.
+/// How a host serves the others on its link. Name servers beyond three and prefixes beyond two are not told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     /// Addresses of IPv4 (RFC 2131).

@@ -50,7 +50,7 @@ use frto::Frto;
 pub(crate) use mtu_probe::MtuProbeFate;
 use prr::Prr;
 use rack::Rack;
-pub(crate) use rto::{RTO_INIT, RTO_MAX};
+pub(crate) use rto::{RTO_INIT, RTO_MAX, has_lasted};
 use rtt::Rtt;
 use sent::SentLog;
 pub(crate) use states::CaState;

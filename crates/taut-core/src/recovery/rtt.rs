@@ -152,8 +152,9 @@ impl WindowedMin {
 mod tests {
     use super::*;
 
-    /// RFC 6298 §2.3's gain of 1/4, and Linux's of 1/32 for a sample below the mean that adds to the variation
-    /// (`tcp_rtt_estimator`, whose shift rounds down). SRTT is 8 ms and RTTVAR 4 ms, in quarters of a microsecond.
+    /// RFC 6298 §2.3's gain of 1/4, and Linux's of 1/32 for a sample below the mean that adds to the
+    /// variation (`tcp_rtt_estimator`, whose shift rounds down). SRTT is 8 ms and RTTVAR 4 ms, in quarters of
+    /// a microsecond.
     #[test]
     fn rto_04_the_gain_of_the_variation() {
         for (sample_us, rttvar_x4) in [

@@ -494,7 +494,7 @@ impl SentLog {
     /// Removes everything below `ack`, head first; `visit` gets each removed record or part of one, with its
     /// number of segments.
     pub(super) fn acknowledge(&mut self, ack: u64, mut visit: impl FnMut(&Record, u32)) {
-        // A record is looked at where it lies: it has 150 bytes.
+        // A record is looked at where it lies: it has 72 bytes.
         while let Some(head) = self.records.front() {
             if head.end <= ack {
                 let (flags, segs) = (head.flags, head.segs());

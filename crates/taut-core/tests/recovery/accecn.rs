@@ -560,8 +560,8 @@ fn accecn_22_prague_requests_it_whatever_the_setting_and_marks_ect_1() {
 
 #[test]
 fn accecn_40_nothing_is_reported_after_the_end() {
-    // RFC 9293 §3.10.7.4: in LAST-ACK, the ACK of our FIN ends the connection. The third mark on a pure ACK would be reported at
-    // once (§3.2.2.5.1): to nobody.
+    // RFC 9293 §3.10.7.4: in LAST-ACK, the ACK of our FIN ends the connection. The third mark on a pure ACK
+    // would be reported at once (§3.2.2.5.1): to nobody.
     let mut t = accepted(config());
     inject!(t, "F.AE", seq(1), ack(1));
     t.shutdown();

@@ -363,7 +363,8 @@ fn offers_of_the_harness_ask_for_nothing() {
 
 #[test]
 fn ecn_16_only_data_is_echoed() {
-    // RFC 3168 §6.1.3: a "CE data packet"; Linux: `tcp_data_ecn_check` is asked about data. Pure ACKs are not ECN-capable (§6.1.4).
+    // RFC 3168 §6.1.3: a "CE data packet"; Linux: `tcp_data_ecn_check` is asked about data. Pure ACKs are not
+    // ECN-capable (§6.1.4).
     let mut t = accepted();
     t.write(1_000);
     t.poll();
@@ -384,8 +385,8 @@ fn ecn_16_only_data_is_echoed() {
 
 #[test]
 fn dctcp_14_what_crossing_syns_say_is_no_mark() {
-    // RFC 9293 §3.5 figure 8: each end sends a SYN-ACK. Its ECE agrees to ECN (RFC 3168 §6.1.1); that of an ACK that ends a
-    // handshake would be a mark (DCTCP-12).
+    // RFC 9293 §3.5 figure 8: each end sends a SYN-ACK. Its ECE agrees to ECN (RFC 3168 §6.1.1); that of an
+    // ACK that ends a handshake would be a mark (DCTCP-12).
     let mut t = Trace::with(StackConfig::default().with(|c| c.congestion.control = Algorithm::dctcp()));
     t.connect_with(&ConnOptions::default());
     expect!(t, "SEW", seq(0));

@@ -238,8 +238,8 @@ fn rec_13_after_a_timeout_slow_start_and_ssthresh() {
 
 #[test]
 fn rec_14_without_sack_an_ack_of_the_recovery_point_shows_no_hole() {
-    // RFC 6582 §3.2 step 3, full acknowledgments. Linux stays in Recovery for one ACK more, so that duplicates of what was
-    // retransmitted begin no second one.
+    // RFC 6582 §3.2 step 3, full acknowledgments. Linux stays in Recovery for one ACK more, so that
+    // duplicates of what was retransmitted begin no second one.
     let mut r = ten(Setup::without_sack());
     r.queue(10);
     for expected in [vec![10], vec![11], vec![0]] {

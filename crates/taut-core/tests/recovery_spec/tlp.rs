@@ -258,8 +258,8 @@ fn tlp_15_a_probe_that_never_left_repaired_nothing() {
 
 #[test]
 fn tlp_16_a_reduction_without_loss_does_not_cancel_it() {
-    // RFC 8985 §7.2: a probe is due in Open, and Linux's in CWR, too (`tcp_schedule_loss_probe`). A queue of this host was full;
-    // then an ACK of nothing new reports a mark.
+    // RFC 8985 §7.2: a probe is due in Open, and Linux's in CWR, too (`tcp_schedule_loss_probe`). A queue of
+    // this host was full; then an ACK of nothing new reports a mark.
     let mut r = Rig::open(Setup::with_probes());
     r.send(5);
     let (now, id) = (r.now, r.id.unwrap());
@@ -270,8 +270,8 @@ fn tlp_16_a_reduction_without_loss_does_not_cancel_it() {
 
 #[test]
 fn tlp_17_a_timeout_ends_the_question() {
-    // RFC 8985 §7.4.2 asks about a loss that nothing else has repaired. Linux: `tcp_retransmit_timer` forgets `tlp_high_seq`. The probe
-    // leaves at 202, the timeout comes 300 ms later, with its own reduction.
+    // RFC 8985 §7.4.2 asks about a loss that nothing else has repaired. Linux: `tcp_retransmit_timer` forgets
+    // `tlp_high_seq`. The probe leaves at 202, the timeout comes 300 ms later, with its own reduction.
     let mut r = Rig::open(Setup::with_probes());
     r.send(2);
     assert_eq!([r.next_sent(), r.next_sent()], [(1, 202), (0, 502)]);

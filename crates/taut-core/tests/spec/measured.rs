@@ -1,5 +1,5 @@
-//! The small queue that measures, in a whole connection: TSQ-M15 to M18, and M26. The device itself, with others and over minutes, is
-//! in `src/egress/tsq_measured/tests.rs`.
+//! The small queue that measures, in a whole connection: TSQ-M15 to M18, and M26. The device itself, with
+//! others and over minutes, is in `src/egress/tsq_measured/tests.rs`.
 
 use taut_core::{Blocked, Duration, Fate, LinkCaps, SetOption, TsqMode};
 
@@ -30,7 +30,8 @@ fn tsq_m15_who_measures() {
         let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.send.tsq = mode).open();
         let info = rig.info();
         assert_eq!((info.tsq_rule, info.tsq_time), (rule, None), "{mode:?} {departs}");
-        // By the others, two packets of 1448 bytes, or a millisecond of 20 segments in 40 ms, which is less; or none.
+        // By the others, two packets of 1448 bytes, or a millisecond of 20 segments in 40 ms, which is less;
+        // or none.
         let limit = match rule {
             "measured" => Some(FIRST),
             "off" => None,

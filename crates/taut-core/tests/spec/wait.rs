@@ -1,4 +1,5 @@
-//! Where bytes wait, and how long: WAIT-1 … WAIT-8 (WAIT-7 is in `fast_open.rs`). What `taut explain` prints for a connection.
+//! Where bytes wait, and how long: WAIT-1 … WAIT-8 (WAIT-7 is in `fast_open.rs`). What `taut explain` prints
+//! for a connection.
 
 use taut_core::{Blocked, Duration, Gate, Histogram, LinkCaps, QueueReport, TsqMode};
 
@@ -162,8 +163,9 @@ fn wait_06_retransmitted_bytes_wait_in_the_device_too() {
     assert_eq!(rig.info().bytes_retrans, MSS);
 }
 
-/// A retransmission waited for its own copy in the device. Then there is nothing to send any more: all was acknowledged and
-/// our FIN with it, or the connection is over. From then on no gate holds it back, and no time counts as that gate's.
+/// A retransmission waited for its own copy in the device. Then there is nothing to send any more: all was
+/// acknowledged and our FIN with it, or the connection is over. From then on no gate holds it back, and no
+/// time counts as that gate's.
 #[test]
 fn wait_08_nothing_holds_back_a_connection_that_has_nothing_to_send() {
     for ends in [Ack::of(4 * MSS + 1), Ack::of(0).reset()] {

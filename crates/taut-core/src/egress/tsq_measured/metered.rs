@@ -1,4 +1,4 @@
-//! What a connection has below TCP, as its device is measured: payload bytes, and where it stands in the
+//! A connection's payload bytes below TCP, on a device whose completions are measured, and its place in the
 //! line.
 
 /// The bytes of a connection below TCP whose completions are measured, and its place in the line.

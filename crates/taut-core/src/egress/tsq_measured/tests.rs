@@ -681,7 +681,8 @@ fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
     assert_eq!((own.bits, meter.device.below), (MOST, 100));
 }
 
-/// Of the half of a millisecond that TSQ-M1 gives, a doubling makes one, and the aim is a millisecond and a half in all.
+/// Of the half of a millisecond that TSQ-M1 gives, a doubling makes one, and the aim is a millisecond and a
+/// half in all.
 #[test]
 fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     for rate in [FAST, FAST / 10] {
@@ -701,9 +702,10 @@ fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     }
 }
 
-/// What a look says. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that was known. If the rate fell by more than
-/// that sixteenth, these are the completion time, or 8/5 of it in any order. If not, they were enough: they are the whole
-/// limit and a quarter of a millisecond, of which half a millisecond and a segment (965.333 µs) are not for the completion.
+/// The completion time that a look finds. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that was known. If the rate
+/// fell by more than that sixteenth, these are the completion time, or 8/5 of it in any order. If not, they
+/// were enough: they are the whole limit and a quarter of a millisecond, of which half a millisecond and a
+/// segment (965.333 µs) are not for the completion.
 #[test]
 fn tsq_m8_a_look_finds_the_completion_time_if_the_rate_falls_by_a_sixteenth() {
     for (rate, overtakes, ns) in [
@@ -723,7 +725,8 @@ fn tsq_m8_a_look_finds_the_completion_time_if_the_rate_falls_by_a_sixteenth() {
     }
 }
 
-/// A search goes on while twice the limit has a quarter more rate, and begins when the rate falls by more than a quarter.
+/// A search goes on while twice the limit has a quarter more rate, and begins when the rate falls by more
+/// than a quarter.
 #[test]
 fn tsq_m7_a_quarter_more_rate_is_worth_a_higher_limit() {
     let sample = |rate| Sample { rate, level: 60_000, overtakes: false };
@@ -748,8 +751,9 @@ fn tsq_m7_a_quarter_more_rate_is_worth_a_higher_limit() {
     }
 }
 
-/// A look has a quarter of the limit and two segments at least. Where these are more than three quarters of it, it would show
-/// nothing. The limit is half a millisecond of the rate and a segment of 3000 bytes: 8000, and a byte less.
+/// A look has a quarter of the limit and two segments at least. Where these are more than three quarters of
+/// it, it would show nothing. The limit is half a millisecond of the rate and a segment of 3000 bytes: 8000,
+/// and a byte less.
 #[test]
 fn tsq_m13_a_look_that_lowers_the_limit_too_little_is_none() {
     for (rate, is_look) in [(10_000_000, true), (9_998_000, false)] {

@@ -440,7 +440,7 @@ fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
     }
 }
 
-/// What lies before `from` is needed first.
+/// The bytes before `from` are needed first.
 #[test]
 fn pruning_drops_nothing_before_a_position() {
     for (from, freed, left) in
