@@ -189,8 +189,15 @@ fn of_one(conn: &ConnReportSnapshot) -> String {
     text
 }
 
-/// A line on the small queue where completions are measured; its limit is not of the connection alone.
+/// A line on the small queue where completions are measured, as its limit is not of the connection alone; and where the link
+/// paces, as the limit then depends on how late the stack looks.
 fn small_queue(tsq: &TsqSnapshot) -> Option<String> {
+    if let ("delivered", Some(late)) = (tsq.rule.as_str(), tsq.time_ns) {
+        return Some(format!(
+            "  the stack looks up to {} late at the device, and has so much more there",
+            span(late)
+        ));
+    }
     let limit = tsq.limit.filter(|_| tsq.rule == "measured")?;
     let time = tsq.time_ns.map_or("is not known yet".to_owned(), |time| format!("is {}", span(time)));
     Some(format!(
@@ -310,6 +317,14 @@ mod tests {
         let text = with_note(&paragraph("x", &report(&[("pacing", 100)], &[])), DELEGATED);
         assert!(text.ends_with("by the departure times that the stack gives them\n\n"));
         assert_eq!(text.lines().filter(|line| line.is_empty()).count(), 1);
+    }
+
+    #[test]
+    fn a_late_look_at_a_link_that_paces_has_a_line() {
+        let tsq = |rule: &str, time_ns| TsqSnapshot { rule: rule.to_owned(), limit: Some(7_840), time_ns };
+        let line = small_queue(&tsq("delivered", Some(20_000_000))).unwrap();
+        assert_eq!(line, "  the stack looks up to 20.0 ms late at the device, and has so much more there");
+        assert_eq!(small_queue(&tsq("delivered", None)), None);
     }
 
     #[test]

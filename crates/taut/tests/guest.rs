@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
@@ -29,14 +29,14 @@ use taut::device::{
     TxTicket,
 };
 use taut::{ConnOptions, Stack};
-use taut_testbed::{Guest, Kernel, Peer, Service, Subnet, connect, eventually, guest, listen};
+use taut_testbed::{Guest, Kernel, Peer, Service, Subnet, connect, eventually, guest, listen, now};
 use taut_wire::raw;
 use tokio::io::AsyncWriteExt as _;
 
 const NET: Subnet = Subnet(9);
 const PORT: u16 = 9;
 /// Counters of retransmissions, and of completions.
-const COUNTED: [&str; 7] = [
+const COUNTED: [&str; 8] = [
     "TcpRetransSegs",
     "TcpExtTCPTimeouts",
     "TcpExtTCPLossProbes",
@@ -44,6 +44,7 @@ const COUNTED: [&str; 7] = [
     "TautDeviceLate",
     "TautDeviceOutOfOrder",
     "TautDeviceUnreported",
+    "TautTsqThrottled",
 ];
 /// The name of the stack's threads.
 const THREAD: &str = "stack";
@@ -97,13 +98,22 @@ fn faster_flows_in_a_guest_beside_the_kernel() {
     print!("{}", guest.run("inside_beside_the_kernel", 2 * PATIENCE));
 }
 
-/// `make guest`: the same while a thread on each processor never rests.
+/// `make guest`: the same while eight threads never let the only processor rest. With two processors, this would say little:
+/// see [`two_processors_of_a_guest_take_turns`].
 #[test]
 #[ignore = "takes minutes"]
-fn faster_flows_in_a_guest_whose_processors_are_busy() {
+fn faster_flows_in_a_guest_whose_processor_is_busy() {
     let Some(guest) = Guest::new(&["tc"]) else { return };
-    let guest = guest.processors(2).set("FLOWS", "8").set("RATE", "1250000").set("SECONDS", "5");
-    print!("{}", guest.set("BUSY", "2").run("inside_beside_the_kernel", 4 * PATIENCE));
+    let guest = guest.set("FLOWS", "8").set("RATE", "1250000").set("SECONDS", "5").set("BUSY", "8");
+    print!("{}", guest.run("inside_beside_the_kernel", 4 * PATIENCE));
+}
+
+/// `make guest`: one of two threads that have a processor each, and nothing else to share it with, stands still for long.
+#[test]
+#[ignore = "takes minutes"]
+fn two_processors_of_a_guest_take_turns() {
+    let Some(guest) = Guest::new(&[]) else { return };
+    print!("{}", guest.processors(2).run("inside_two_threads", PATIENCE));
 }
 
 /// A packet of data that the stack gave to the device, or that arrived.
@@ -566,6 +576,36 @@ impl Drop for Raise<'_> {
     }
 }
 
+/// Keeps a processor busy until `stop`; `longest` is the most time between two rounds, in ns. Not by `spin_loop`: where a guest's
+/// processors take turns, that instruction ends a turn, and it takes a microsecond.
+fn spin(stop: &AtomicBool, longest: &AtomicU64) {
+    let mut before = now();
+    while !stop.load(Ordering::Relaxed) {
+        for round in 0..1_000_u64 {
+            std::hint::black_box(round);
+        }
+        let after = now();
+        longest.fetch_max((after - before).as_nanos() as u64, Ordering::Relaxed);
+        before = after;
+    }
+}
+
+#[test]
+#[ignore = "the part of another test that runs in a guest"]
+fn inside_two_threads() {
+    guest::inside::run(|| {
+        let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let _end = Raise(&stop);
+            (0..2).for_each(|_| drop(scope.spawn(|| spin(&stop, &longest))));
+            thread::sleep(Duration::from_secs(1));
+        });
+        let longest = Duration::from_nanos(longest.into_inner());
+        println!("two busy threads on two processors: one stood still for {longest:.1?}");
+        assert!(longest > Duration::from_millis(10), "they do not take turns any more: measure with two");
+    });
+}
+
 #[test]
 #[ignore = "the part of another test that runs in a guest"]
 fn inside_beside_the_kernel() {
@@ -582,23 +622,23 @@ fn inside_beside_the_kernel() {
             ("kernel, fq", &|| paced_by_the_kernel(flows, rate, seconds)),
         ];
         let busy = std::env::var("BUSY").map_or(0, |count| count.parse().unwrap());
-        let stop = AtomicBool::new(false);
+        let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             let _end = Raise(&stop);
-            for _ in 0..busy {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                });
-            }
+            (0..busy).for_each(|_| drop(scope.spawn(|| spin(&stop, &longest))));
             for (name, run) in runs {
                 let measured = run();
                 let shares = measured.shares(flows, rate, span);
                 measured.print(name, flows, rate, shares);
-                // Whom the loops keep from a processor sends late; how much of its rate that costs is what is
-                // printed then.
-                assert!(busy > 0 || shares.0 > 0.99 && shares.1 < 1.01, "{name}: {shares:?}");
+                // The stack's own pacing makes good 10 ms of a late timer (PACE-19), and may lose what is beyond.
+                let least = if busy > 0 && name == "internal" { 0.8 } else { 0.99 };
+                assert!(shares.0 > least && shares.1 < 1.01, "{name}: {shares:?}");
+            }
+            if busy > 0 {
+                println!(
+                    "a busy thread stood still for {:.1} ms at most",
+                    longest.load(Ordering::Relaxed) as f64 / 1e6
+                );
             }
         });
     });

@@ -8,7 +8,7 @@ use super::Conn;
 use super::state::State;
 use crate::config::StackConfig;
 use crate::congestion::Algorithm;
-use crate::egress::{Blocked, Meter, Queue};
+use crate::egress::{Blocked, Queue, Totals};
 use crate::fast_open::FastOpenFail;
 use crate::report::Report;
 use crate::words::{Duration, Instant, LinkCaps};
@@ -164,7 +164,7 @@ pub struct ConnInfo {
     /// What may be below TCP by that rule. `measured`: payload of all connections of the stack. Else bytes of this
     /// connection, overhead included, for its next full packet. `None` if there is no limit.
     pub tsq_limit: Option<u64>,
-    /// The completion time, once it was measured.
+    /// The completion time, once it was measured. By `delivered` above a link that paces: how late the stack may look, if it was late.
     pub tsq_time: Option<Duration>,
     /// Bytes in the write queue and in flight, overhead included.
     pub wmem_queued: u32,
@@ -187,10 +187,10 @@ impl Conn {
         &self,
         link: &LinkCaps,
         config: &StackConfig,
-        meter: &Meter,
+        totals: &Totals,
         now: Instant,
     ) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config, false, meter);
+        let send = self.send_cx_at(now, link, config, false, totals);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =
@@ -279,7 +279,10 @@ impl Conn {
             wmem_alloc: self.tx.outstanding(),
             tsq_rule: config.send.tsq.rule(link),
             tsq_limit: self.tx.tsq_limit(&send),
-            tsq_time: send.device.and(meter.time()),
+            tsq_time: match send.device {
+                Some(_) => totals.meter.time(),
+                None => Some(send.ahead).filter(|ahead| !ahead.is_zero() && link.paces),
+            },
             wmem_queued: room.queued,
             sndbuf: room.sndbuf,
             rcvbuf: self.rx.rcvbuf(),

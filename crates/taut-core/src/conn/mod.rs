@@ -38,7 +38,7 @@ pub(crate) use arrival::{Arrival, Consequence};
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::ecn::{Beside, Carrier, Ecn, Stamp};
-use crate::egress::{Blocked, Meter, PathMtu, SendCx, Sender, Totals, UNLIMITED};
+use crate::egress::{Blocked, PathMtu, SendCx, Sender, Totals, UNLIMITED};
 use crate::ingress::Receiver;
 use crate::options::Keepalive;
 use crate::stats::Counters;
@@ -228,7 +228,7 @@ impl Conn {
     }
 
     fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
-        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), &cx.totals.meter)
+        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), cx.totals)
     }
 
     /// The context of a decision of the send path.
@@ -238,7 +238,7 @@ impl Conn {
         link: &'a LinkCaps,
         config: &'a StackConfig,
         pressed: bool,
-        meter: &Meter,
+        totals: &Totals,
     ) -> SendCx<'a> {
         SendCx {
             now,
@@ -255,7 +255,8 @@ impl Conn {
             path: self.known_path(),
             single: self.ecn().needs_single_segments(),
             pressed,
-            device: config.send.tsq.measures(link).then(|| meter.device()),
+            device: config.send.tsq.measures(link).then(|| totals.meter.device()),
+            ahead: totals.ahead.time(),
         }
     }
 

@@ -50,6 +50,7 @@ impl Sender {
         counters: &mut Counters,
     ) -> Result<Leaving, NotNow> {
         self.end_paced(cx.now, totals, counters);
+        self.look(cx, totals);
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
             Ok(plan) => {
@@ -77,6 +78,16 @@ impl Sender {
             }
             Err(why) => Err(self.hold(cx, mode, why, totals)),
         }
+    }
+
+    /// Above a link that paces, a connection that waited for its tickets is asked again.
+    fn look(&self, cx: &SendCx<'_>, totals: &mut Totals) {
+        if self.blocked != Gate::SmallQueue || self.sent || !cx.link.paces || cx.device.is_some() {
+            return;
+        }
+        // Tickets of what was acknowledged are on their way.
+        let below = if self.recovery.records() == 0 { 0 } else { self.small_queue.outstanding() };
+        totals.ahead.on_asked(cx.now, below, self.small_queue_rate(cx), self.pacing.next_departure());
     }
 
     /// The gates are shut: remembers what will open them.

@@ -42,6 +42,8 @@ pub(crate) struct SendCx<'a> {
     pub(crate) pressed: bool,
     /// The device as its completions show it, if they are measured.
     pub(crate) device: Option<Device>,
+    /// Above a link that paces: how late the stack may look.
+    pub(crate) ahead: Duration,
 }
 
 /// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
@@ -208,16 +210,27 @@ impl Sender {
 
     /// The limit of the small queue for a packet of `payload` bytes.
     pub(super) fn small_queue_limit(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> u64 {
-        tsq::limit(Limit {
+        tsq::limit(self.limit_of(cx, payload, retransmit))
+    }
+
+    /// Everything that this limit depends on.
+    fn limit_of(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> Limit {
+        Limit {
             mode: cx.config.tsq,
             candidate: tsq::truesize(payload),
             pacing_rate: self.congestion.pacing_rate(),
             delivery_rate: self.delivery_rate(),
             shift: cx.link.pacing_shift,
+            ahead: cx.ahead,
             tx_delay_us: cx.tx_delay_us,
             cap: cx.config.limit_output_bytes,
             retransmit,
-        })
+        }
+    }
+
+    /// The rate of which that limit is so much time.
+    pub(super) fn small_queue_rate(&self, cx: &SendCx<'_>) -> u64 {
+        self.limit_of(cx, 0, false).rate()
     }
 
     /// The inputs that decide whether a super-packet waits for the next ACK.

@@ -20,6 +20,7 @@ use super::chrono::Chrono;
 use super::loans::Loans;
 use super::notsent_lowat::Refill;
 use super::tsq_measured::Meter;
+use super::tsq_paced::Ahead;
 use crate::words::{Duration, Histogram, Instant, Lateness};
 
 /// The places where bytes wait, in the order in which they pass them.
@@ -54,6 +55,8 @@ pub(crate) struct Totals {
     pub(crate) lateness: Lateness,
     /// The device, as completions show it.
     pub(crate) meter: Meter,
+    /// Above a link that paces: how late the stack looks.
+    pub(crate) ahead: Ahead,
 }
 
 impl Totals {

@@ -51,6 +51,7 @@ mod tso_autosize;
 mod tso_defer;
 mod tsq;
 mod tsq_measured;
+mod tsq_paced;
 mod write;
 mod write_queue;
 
@@ -73,5 +74,4 @@ pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;
 pub use tsq::TsqMode;
-pub(crate) use tsq_measured::Meter;
 pub(crate) use write::Written;

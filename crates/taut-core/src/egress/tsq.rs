@@ -22,7 +22,8 @@
 //! **Which rate.** Linux takes the pacing rate. On a local path nothing ends slow start: the window grows to twice
 //! the data in flight, and the pacing rate is twice the window per round trip. A millisecond of that rate is four
 //! milliseconds of the link. So the rate here is at most 9/8 of the delivery rate ([`TsqMode::Delivered`]). The
-//! eighth leaves room to grow in each round trip, and two packets are always allowed.
+//! eighth leaves room to grow in each round trip, and two packets are always allowed. Above a link that paces, it has what
+//! lasts until a thread that is late looks again, too: [`tsq_paced`](super::tsq_paced).
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
@@ -41,7 +42,7 @@
 
 use super::blocked::Blocked;
 use super::tsq_measured::Metered;
-use crate::words::LinkCaps;
+use crate::words::{Duration, LinkCaps};
 
 /// How much data of one connection may be below TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,6 +177,8 @@ pub(crate) struct Limit {
     pub(crate) delivery_rate: Option<u64>,
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
+    /// How late the stack may look at a link that paces ([`tsq_paced`](super::tsq_paced)).
+    pub(crate) ahead: Duration,
     /// TCP_TX_DELAY in microseconds: bytes delayed on purpose do not count as a queue.
     pub(crate) tx_delay_us: u32,
     /// `tcp_limit_output_bytes`.
@@ -185,13 +188,23 @@ pub(crate) struct Limit {
 
 impl Limit {
     /// The rate of which a millisecond may be below TCP.
-    fn rate(&self) -> u64 {
+    pub(crate) fn rate(&self) -> u64 {
         match (self.mode, self.delivery_rate) {
             (TsqMode::Delivered | TsqMode::Auto, Some(rate)) => {
                 let (times, over) = DELIVERED_GAIN;
                 self.pacing_rate.min((rate / over).saturating_mul(times))
             }
             _ => self.pacing_rate,
+        }
+    }
+
+    /// What lasts until the stack looks again. Linux looks at once.
+    fn ahead(&self) -> u64 {
+        match self.mode {
+            TsqMode::Delivered | TsqMode::Auto => {
+                self.rate().saturating_mul(self.ahead.as_nanos()) / 1_000_000_000
+            }
+            _ => 0,
         }
     }
 }
@@ -205,7 +218,8 @@ pub(crate) fn limit(l: Limit) -> u64 {
         // What is measured has a limit of its own.
         TsqMode::RateScaled | TsqMode::Delivered | TsqMode::Measured | TsqMode::Auto => {
             let rate_share = l.rate() >> u32::from(l.shift).min(63);
-            rate_share.max(2 * u64::from(l.candidate)).min(u64::from(l.cap))
+            let linux = rate_share.max(2 * u64::from(l.candidate));
+            linux.saturating_add(l.ahead()).min(u64::from(l.cap))
         }
     };
     limit.saturating_add(delayed(l.pacing_rate, l.tx_delay_us)) << u32::from(l.retransmit)
@@ -250,6 +264,7 @@ mod tests {
         pacing_rate: 1_250_000,
         delivery_rate: None,
         shift: 10,
+        ahead: Duration::ZERO,
         tx_delay_us: 0,
         cap: 4 << 20,
         retransmit: false,
@@ -287,6 +302,16 @@ mod tests {
         assert_eq!(limit(delivered(450_000_000)), 488_281);
         assert_eq!(limit(delivered(0)), 7_840);
         assert_eq!(limit(Limit { delivery_rate: None, ..delivered(0) }), 488_281, "no sample yet");
+    }
+
+    #[test]
+    fn tsq_23_time_ahead_is_a_part_of_the_limit() {
+        let ahead = Limit { mode: TsqMode::Auto, ahead: Duration::from_millis(20), ..AT };
+        assert_eq!(limit(ahead), 7_840 + 25_000);
+        assert_eq!(limit(Limit { cap: 10_000, ..ahead }), 10_000);
+        // 9/8 of what is delivered, here as well: 112,500 bytes a second.
+        assert_eq!(limit(Limit { delivery_rate: Some(100_000), ..ahead }), 7_840 + 2_250);
+        assert_eq!(limit(Limit { mode: TsqMode::RateScaled, ..ahead }), 7_840, "Linux's rule");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TCP Small Queues: TSQ-1 … TSQ-21.
+//! TCP Small Queues: TSQ-1 … TSQ-26.
 //!
 //! A packet is charged `T = 1024 + payload` from hand-over to completion. A candidate waits while
 //! `out >= min(max(2 T, rate >> 10), cap)`, doubled for a retransmission; with at most one packet
@@ -6,7 +6,7 @@
 
 use taut_core::{Blocked, Duration, LinkCaps, SetOption, TsqMode};
 
-use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
+use crate::rig::{Ack, Device, MSS, Rig, Sent, Setup, truesize};
 
 /// A super-packet of two segments, and its charge.
 const PAIR: u64 = 2 * MSS;
@@ -510,6 +510,78 @@ fn tsq_21_without_a_sample_the_pacing_rate_counts() {
             assert_eq!(rig.blocked(), Blocked::SmallQueue);
         }
     }
+}
+
+/// A link that paces at 1.25 MB/s, with the default rule, and packets of two segments although the path is short.
+fn two_segments() -> Rig {
+    let setup = Setup { caps: pacing_link(), rtt: Duration::from_millis(1), ..Setup::default() };
+    let setup = setup.config(|config| (config.send.tsq, config.send.tso_rtt_log) = (TsqMode::Auto, 0));
+    let mut rig = setup.open();
+    rig.limit_rate(1_250_000);
+    rig
+}
+
+/// The thread looks every 20 ms: it gives back together all tickets of packets that have left,
+/// and has the ACKs of what left a millisecond before. Two packets would be 4.7 of the 20 ms.
+#[test]
+fn tsq_25_a_thread_that_looks_late_keeps_the_rate() {
+    let mut rig = two_segments();
+    for _ in 0..1_500 {
+        if rig.info().notsent_bytes < 50_000 {
+            rig.write(100_000);
+        }
+        rig.advance(Duration::from_millis(20));
+        for name in rig.held() {
+            if rig.sent[name].departure <= rig.now {
+                rig.complete_quietly(name);
+            }
+        }
+        let acked = rig.now.saturating_sub(Duration::from_millis(1));
+        let upto = rig.sent.iter().filter(|sent| sent.departure <= acked).map(|sent| sent.bytes.end).max();
+        rig.ack(upto.unwrap());
+    }
+    let second = rig.now.saturating_sub(Duration::from_secs(1))..rig.now;
+    let left = rig.sent.iter().filter(|sent| second.contains(&sent.departure));
+    let bytes: u64 = left.map(Sent::len).sum();
+    assert!((1_250_000 - 2 * PAIR..1_250_000 + 2 * PAIR).contains(&bytes), "{bytes} in the last second");
+    // 20 ms of the rate, and two packets; a third may be on its way to the last departure.
+    assert!(u64::from(rig.out()) <= 25_000 * 3_920 / PAIR + 3 * 3_920, "{} below", rig.out());
+    assert_eq!(rig.count("TautPacingBlocked"), 0);
+    let ahead = rig.info().tsq_time.unwrap();
+    assert!((Duration::from_millis(15)..=Duration::from_millis(20)).contains(&ahead), "{ahead:?}");
+}
+
+/// The line carries half of the rate at which the link would let packets leave, so their tickets are late: each comes back when
+/// its packet has left the line. What a stall of the thread has added is gone twenty seconds later: in
+/// the first ten, the least to spare is what was there just after the stall.
+#[test]
+fn tsq_26_a_slow_line_is_not_a_late_thread() {
+    let mut rig = two_segments();
+    let each = Duration::from_nanos(PAIR * 1_000_000_000 / 625_000);
+    let run = |rig: &mut Rig, packets: u32| {
+        for _ in 0..packets {
+            rig.advance(each);
+            let name = rig.held()[0];
+            let upto = rig.sent[name].bytes.end;
+            rig.complete(name);
+            rig.write(PAIR);
+            rig.ack(upto);
+        }
+    };
+    rig.write(40 * PAIR);
+    run(&mut rig, 100);
+    assert_eq!(rig.info().tsq_limit, Some(7_840), "late tickets alone");
+    // The thread is away for 30 ms, and meanwhile both packets leave the line.
+    rig.advance(Duration::from_millis(30));
+    let upto = rig.sent.last().unwrap().bytes.end;
+    rig.complete_all();
+    rig.ack(upto);
+    rig.write(40 * PAIR);
+    let limit = rig.info().tsq_limit;
+    assert!(limit > Some(7_840), "{limit:?} after the stall");
+    rig.write(4_000 * PAIR);
+    run(&mut rig, 4_400);
+    assert_eq!(rig.info().tsq_limit, Some(7_840), "twenty seconds later");
 }
 
 /// Switched off, as before 3.6: the congestion window alone bounds the bytes below TCP.
