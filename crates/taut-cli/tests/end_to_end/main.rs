@@ -8,6 +8,7 @@ mod dash;
 mod demo;
 mod gateway;
 mod gateway_guest;
+mod gateway_load;
 mod gateway_operations;
 mod gateway_ways;
 mod gone;

@@ -50,7 +50,9 @@ impl Sender {
         counters: &mut Counters,
     ) -> Result<Leaving, NotNow> {
         self.end_paced(cx.now, totals, counters);
-        self.look(cx, totals);
+        if cx.link.paces && self.blocked == Gate::SmallQueue && !self.sent {
+            self.look(cx, totals);
+        }
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
             Ok(plan) => {
@@ -82,7 +84,7 @@ impl Sender {
 
     /// Above a link that paces, a connection that waited for its tickets is asked again.
     fn look(&self, cx: &SendCx<'_>, totals: &mut Totals) {
-        if self.blocked != Gate::SmallQueue || self.sent || !cx.link.paces || cx.device.is_some() {
+        if cx.device.is_some() {
             return;
         }
         // Tickets of what was acknowledged are on their way.

@@ -201,6 +201,7 @@ impl Limit {
     /// What lasts until the stack looks again. Linux looks at once.
     fn ahead(&self) -> u64 {
         match self.mode {
+            _ if self.ahead.is_zero() => 0,
             TsqMode::Delivered | TsqMode::Auto => {
                 self.rate().saturating_mul(self.ahead.as_nanos()) / 1_000_000_000
             }
