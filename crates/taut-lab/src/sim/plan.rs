@@ -205,7 +205,8 @@ impl Net {
                 let pair = spec.pair.unwrap_or(copy) as usize % self.senders.len();
                 let phase = spec.phase.as_ref().map_or(machine::phase(scenario), |text| text.value);
                 let late = rng.below_time(phase);
-                let traffic = self.flow(world, spec, (index, copy), late, pair, port, (request, response))?;
+                let traffic =
+                    self.flow(world, spec, (index, copy), (pair, late), port, (request, response))?;
                 if spec.beside && !self.beside.contains(&traffic.from) {
                     self.beside.push(traffic.from);
                 }
@@ -220,8 +221,7 @@ impl Net {
         world: &mut World,
         spec: &FlowSpec,
         (index, copy): (usize, u32),
-        late: Duration,
-        pair: usize,
+        (pair, late): (usize, Duration),
         port: u16,
         (request, response): (usize, usize),
     ) -> Result<Traffic, String> {
