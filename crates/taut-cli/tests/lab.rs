@@ -232,13 +232,19 @@ fn a_difficult_path_is_shared_with_the_kernel() {
     );
 }
 
-/// Two independent paths to the same number, the simulator and live runs: `make cross-check`.
+/// Links on which goodput is known to differ by more than 10 %; docs/cross-check.md says what is known of why.
+const BEYOND: [&str; 2] = ["100 Mbit/s, 40 ms, 0.1 BDP", "10 Mbit/s, 40 ms, 1 % lost, 0.1 BDP"];
+
+/// Two independent paths to the same number, the simulator and live runs: `make cross-check`. Prints the table of
+/// docs/cross-check.md.
 #[test]
-#[ignore = "takes three minutes of an idle machine: make cross-check"]
-fn live_goodput_is_the_simulators_on_five_links() {
+#[ignore = "takes eight minutes of an idle machine: make cross-check"]
+fn live_goodput_is_the_simulators_on_thirteen_links() {
     if !live::ready(&["tc"]) {
         return;
     }
+    let load = || std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let before = load();
     let args = ["lab", "run", "cross-check", "--live", "--sender", "taut", "--no-files", "--json"];
     let sets: serde_json::Value = serde_json::from_str(&ok(&args)).unwrap();
     let rows = sets[0]["table"]["rows"].as_array().unwrap();
@@ -247,12 +253,33 @@ fn live_goodput_is_the_simulators_on_five_links() {
         .filter(|row| row["metric"] == "goodput")
         .map(|row| row["case"].as_str().unwrap())
         .collect();
-    assert_eq!(cases.len(), 5);
+    assert_eq!(cases.len(), 13);
+    println!(
+        "| link | goodput, Mbit/s: sim | live | live / sim | RTT, ms: sim | live | retransmitted: sim | live |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut apart = Vec::new();
     for case in cases {
-        let [(_, sim), (_, live)] = &by_engine(&sets[0], case, "goodput")[..] else { panic!("{case}") };
-        println!("{case}: {sim:.2} Mbit/s simulated, {live:.2} live, {:+.1} %", (live / sim - 1.0) * 100.0);
-        assert!((live / sim - 1.0).abs() < 0.1, "{case}: {sim} and {live} Mbit/s");
+        let of = |metric: &str| match &by_engine(&sets[0], case, metric)[..] {
+            [(_, sim), (_, live)] => (*sim, *live),
+            other => panic!("{case}: {other:?}"),
+        };
+        let ((sim, live), rtt, lost) = (of("goodput"), of("rtt_mean"), of("retransmits"));
+        println!(
+            "| {case} | {sim:.2} | {live:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} |",
+            live / sim,
+            rtt.0,
+            rtt.1,
+            lost.0,
+            lost.1
+        );
+        if (live / sim - 1.0).abs() >= 0.1 {
+            apart.push(case);
+        }
     }
+    println!("load before: {before}load after: {}", load());
+    let unknown: Vec<&&str> = apart.iter().filter(|case| !BEYOND.contains(case)).collect();
+    assert!(unknown.is_empty(), "10 % or more apart: {unknown:?}");
 }
 
 #[test]

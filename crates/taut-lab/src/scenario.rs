@@ -53,6 +53,9 @@ pub struct Scenario {
     pub topology: Topology,
     /// The bottleneck, or in a pair the cable.
     pub link: Link,
+    /// What simulated machines are like where `hosts` does not say it.
+    #[serde(default)]
+    pub host: HostKind,
     /// The machines.
     #[serde(default)]
     pub hosts: Hosts,
@@ -131,6 +134,18 @@ impl Kind {
     pub(crate) const fn is_pair(self) -> bool {
         matches!(self, Self::Pair | Self::Direct)
     }
+}
+
+/// What simulated machines are like: `sim/machine.rs` has the values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum HostKind {
+    /// Their work takes no time, and nothing is late.
+    #[default]
+    #[serde(rename = "ideal")]
+    Ideal,
+    /// As measured at the ends of live runs under this kernel: taut's thread as the sender, the kernel as the receiver.
+    #[serde(rename = "linux-6.18")]
+    Linux618,
 }
 
 /// The machines at both ends; in a dumbbell, all on one side are equal.
@@ -286,6 +301,8 @@ pub struct FlowSpec {
     pub start: Option<Text<Duration>>,
     /// Delay between the starts of consecutive ones.
     pub stagger: Option<Text<Duration>>,
+    /// Each starts up to this much later, by the seed.
+    pub phase: Option<Text<Duration>>,
     /// Bytes in all (`bulk`).
     pub total: Option<Text<Bytes>>,
     /// Bytes a write (`bulk`, `stream`).

@@ -1,9 +1,10 @@
 //! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
-//! `plan.rs` builds the world, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment.
+//! `plan.rs` builds the world, of hosts as in `machine.rs`, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment.
 //! Called by the runner, and by programs that show a run while it goes on.
 
 mod collect;
 mod frame;
+mod machine;
 mod plan;
 
 use std::cell::RefCell;
@@ -67,7 +68,7 @@ impl Simulation {
     pub fn new(job: &Job) -> Result<Self, RunError> {
         let scenario = &job.variation.scenario;
         let mut world = World::new(job.seed);
-        let net = Net::new(&mut world, scenario).map_err(RunError::Impossible)?;
+        let net = Net::new(&mut world, scenario, job.seed).map_err(RunError::Impossible)?;
         let from = BEGIN + scenario.warm_up();
         let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));
         world.probe(Rc::clone(&collector));

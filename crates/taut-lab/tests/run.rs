@@ -288,11 +288,8 @@ fn lab_06_flent_s_file_has_the_intervals() {
         assert_eq!((goodput.len(), rtt.len()), (40, 40));
         for row in rows.iter().filter(|row| row["flow"] == flow) {
             let at = x.iter().position(|x| *x == row["t_s"].parse::<f64>().unwrap()).unwrap();
-            assert_eq!(
-                goodput[at].as_f64().unwrap() * 1e6,
-                row["goodput_bps"].parse::<f64>().unwrap(),
-                "{row:?}"
-            );
+            let megabits = row["goodput_bps"].parse::<f64>().unwrap() / 1e6;
+            assert_eq!(goodput[at].as_f64().unwrap(), megabits, "{row:?}");
             let ms = row["srtt_s"].parse::<f64>().ok().map(|s| s * 1e3);
             assert_eq!(rtt[at].as_f64(), ms, "{row:?}");
         }

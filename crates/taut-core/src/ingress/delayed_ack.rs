@@ -153,11 +153,11 @@ impl DelayedAck {
         self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));
         self.follow_gaps(now, arrival);
 
-        // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once.
+        // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once. Linux: that segment
+        // alone (`ICSK_ACK_NOW`); those that follow are acknowledged as they are without a hole.
         if !arrival.reordered {
             self.flags &= !DUPS;
             if !arrival.in_order {
-                self.enter_quick(arrival);
                 self.flags |= NOW;
             }
         } else if !self.compresses(now, arrival) {
@@ -294,12 +294,6 @@ impl DelayedAck {
         let segments = arrival.rcv_wnd / (2 * u64::from(self.rcv_mss));
         let quick = u8::try_from(segments).unwrap_or(u8::MAX).clamp(2, QUICK_MAX);
         self.quick = self.quick.max(quick);
-    }
-
-    fn enter_quick(&mut self, arrival: &Arrival) {
-        self.fill_quick(arrival);
-        self.flags &= !INTERACTIVE;
-        self.ato_ms = ATO_MIN_MS;
     }
 
     /// The next two ACKs are not delayed, because the peer has a reason to wait for them. Linux: quick-ack

@@ -11,10 +11,11 @@ use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
 };
 use taut_sim::{
-    BEGIN, CpuModel, Faults, GilbertElliott, HostId, HostSpec, LostWakeup, PortSpec, RouterId, Wakeups,
+    BEGIN, CpuModel, Faults, GilbertElliott, HostId, HostSpec, LostWakeup, PortSpec, Rng, RouterId, Wakeups,
     WireId, World,
 };
 
+use super::machine::{self, Machine, Machines};
 use crate::scenario::value::{BqlText, Bytes, Text};
 use crate::scenario::{
     AppKind, BurstSpec, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario, WakeupsText,
@@ -24,6 +25,9 @@ use crate::scenario::{
 const SINK: u16 = 5001;
 const RESPONDER: u16 = 6001;
 const WEB: u16 = 8080;
+
+/// Separates the stream of starts from the world's.
+const STARTS: u64 = 0x7374_6172_7473;
 
 /// Largest number of flows whose received bytes are compared with the written ones.
 const CHECKED_MAX: u32 = 100;
@@ -102,7 +106,7 @@ pub(super) struct Net {
 }
 
 impl Net {
-    pub(super) fn new(world: &mut World, scenario: &Scenario) -> Result<Self, String> {
+    pub(super) fn new(world: &mut World, scenario: &Scenario, seed: u64) -> Result<Self, String> {
         let pairs = scenario.pairs();
         let link_rate = scenario.link.rate.value;
         let ten_times = Rate::from_bits_per_second(link_rate.bits_per_second().saturating_mul(10));
@@ -111,8 +115,10 @@ impl Net {
             (_, Some(access)) => access.value,
             (_, None) => ten_times.unwrap_or(link_rate),
         };
-        let host = |text| host_spec(text, nic_rate, scenario.stack_config());
-        let (sender, receiver) = (host(&scenario.hosts.sender), host(&scenario.hosts.receiver));
+        let host = |text, machine| host_spec(text, machine, nic_rate, scenario.stack_config());
+        let machines = Machines::of(scenario.host);
+        let sender = host(&scenario.hosts.sender, machines.sender);
+        let receiver = host(&scenario.hosts.receiver, machines.receiver);
         let overhead = sender.nic.overhead_bytes;
         let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
@@ -166,11 +172,12 @@ impl Net {
             }
         }
         let mut net = Self { senders, receivers, beside: Vec::new(), traffic: Vec::new(), bottlenecks, line };
-        net.populate(world, scenario)?;
+        // A stream of its own: what a flow's start costs is drawn from no other.
+        net.populate(world, scenario, &mut Rng::new(seed ^ STARTS))?;
         Ok(net)
     }
 
-    fn populate(&mut self, world: &mut World, scenario: &Scenario) -> Result<(), String> {
+    fn populate(&mut self, world: &mut World, scenario: &Scenario, rng: &mut Rng) -> Result<(), String> {
         // Bytes are checked if there are not too many flows.
         let is_small = scenario.flows.iter().map(|flow| flow.count).sum::<u32>() <= CHECKED_MAX;
         for &id in &self.receivers {
@@ -196,7 +203,10 @@ impl Net {
             }
             for copy in 0..spec.count {
                 let pair = spec.pair.unwrap_or(copy) as usize % self.senders.len();
-                let traffic = self.flow(world, spec, (index, copy), pair, port, (request, response))?;
+                let phase = spec.phase.as_ref().map_or(machine::phase(scenario), |text| text.value);
+                let late = rng.below_time(phase);
+                let traffic =
+                    self.flow(world, spec, (index, copy), (pair, late), port, (request, response))?;
                 if spec.beside && !self.beside.contains(&traffic.from) {
                     self.beside.push(traffic.from);
                 }
@@ -211,7 +221,7 @@ impl Net {
         world: &mut World,
         spec: &FlowSpec,
         (index, copy): (usize, u32),
-        pair: usize,
+        (pair, late): (usize, Duration),
         port: u16,
         (request, response): (usize, usize),
     ) -> Result<Traffic, String> {
@@ -219,7 +229,7 @@ impl Net {
         let address = |id: HostId| world.host_ref(id).address().ok_or("a host without an address");
         let (here, there) = (address(from)?, address(to)?);
         let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
-        let at = BEGIN + time(&spec.start) + time(&spec.stagger) * u64::from(copy);
+        let at = BEGIN + time(&spec.start) + time(&spec.stagger) * u64::from(copy) + late;
         let options = spec.options.options();
         let write = spec.write.as_ref().map(|text| text.value.0 as usize);
         let (name, source) = match spec.app {
@@ -346,7 +356,7 @@ fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
     world.set_faults(wire, faults);
 }
 
-fn host_spec(text: &HostText, rate: Rate, config: StackConfig) -> HostSpec {
+fn host_spec(text: &HostText, machine: Machine, rate: Rate, config: StackConfig) -> HostSpec {
     let mut spec = HostSpec { config, ..HostSpec::new(rate) };
     let nic: &mut NicSpec = &mut spec.nic;
     let given = &text.nic;
@@ -356,7 +366,7 @@ fn host_spec(text: &HostText, rate: Rate, config: StackConfig) -> HostSpec {
     nic.rx_ring = given.rx.map_or(nic.rx_ring, |n| n as usize);
     let us = |n: u32| Duration::from_micros(n.into());
     nic.tx_usecs = given.tx_usecs.map_or(nic.tx_usecs, us);
-    nic.rx_usecs = given.rx_usecs.map_or(nic.rx_usecs, us);
+    nic.rx_usecs = us(given.rx_usecs.unwrap_or(machine.rx_usecs));
     nic.tx_frames = given.tx_frames.unwrap_or(nic.tx_frames);
     nic.rx_frames = given.rx_frames.unwrap_or(nic.rx_frames);
     nic.bql = match given.bql.as_ref().map(|text| text.value) {
@@ -372,18 +382,18 @@ fn host_spec(text: &HostText, rate: Rate, config: StackConfig) -> HostSpec {
     spec.pacing_shift = text.pacing_shift.unwrap_or(spec.pacing_shift);
     spec.mtu = text.mtu.unwrap_or(spec.mtu);
     spec.batched = text.batched.unwrap_or(spec.batched);
-    spec.cpu = cpu(&text.cpu);
+    spec.cpu = cpu(&text.cpu, machine);
     spec.returns.late = given.tx_late.map_or(spec.returns.late, us);
     // As live, where the in-process link does not: so a scenario compares the same rule, unless it sets `taut.tsq`.
     spec.tells_departures = false;
     spec
 }
 
-fn cpu(text: &CpuText) -> CpuModel {
+fn cpu(text: &CpuText, machine: Machine) -> CpuModel {
     let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
     CpuModel {
         interrupt: time(&text.interrupt),
-        rx_packet: time(&text.rx_packet),
+        rx_packet: text.rx_packet.as_ref().map_or(machine.rx_packet, |text| text.value),
         rx_segment: time(&text.rx_segment),
         tx_packet: time(&text.tx_packet),
         completion: time(&text.completion),
@@ -391,10 +401,11 @@ fn cpu(text: &CpuText) -> CpuModel {
         context_switch: time(&text.context_switch),
         syscall: time(&text.syscall),
         jitter: text.jitter.unwrap_or(0.0),
-        completions_apart: text.completions_apart.unwrap_or(false),
+        completions_apart: text.completions_apart.unwrap_or(machine.completions_apart),
         lost_wakeup: text.lost_wakeup.as_ref().map(|text| LostWakeup { window: text.value }),
         wakeups: match text.wakeups {
-            None | Some(WakeupsText::Exact) => Wakeups::Exact,
+            None => machine.wakeups,
+            Some(WakeupsText::Exact) => Wakeups::Exact,
             Some(WakeupsText::Quiet) => Wakeups::Quiet,
             Some(WakeupsText::Busy) => Wakeups::Busy,
         },

@@ -250,7 +250,7 @@ fn patient() -> DelayedAck {
     ack
 }
 
-/// Linux: the delay is the shortest again after quick ACKs, with a hole, when the peer waits, and when an
+/// Linux: the delay is the shortest again after quick ACKs, when the peer waits, and when an
 /// answer was missing (`tcp_dec_quickack_mode`, `tcp_enter_quickack_mode`, `tcp_delack_timer_handler`).
 #[test]
 fn what_makes_the_delay_the_shortest_again() {
@@ -264,10 +264,6 @@ fn what_makes_the_delay_the_shortest_again() {
         assert!(ack.must_ack_now(), "{n}");
         ack.on_ack_sent();
     }
-    assert_eq!(ack.ato(), shortest);
-
-    let mut ack = patient();
-    ack.on_data(ms(1_500), &Arrival { in_order: false, ..arrival(100) });
     assert_eq!(ack.ato(), shortest);
 
     let mut ack = patient();
@@ -288,8 +284,44 @@ fn a_smaller_window_takes_no_quick_acks_away() {
     ack.on_data(T0, &arrival(100));
     ack.on_ack_sent();
     assert_eq!(ack.quick, 15);
-    ack.on_data(T0, &Arrival { in_order: false, rcv_wnd: 4 * 536, ..arrival(100) });
+    // More than the RTO later.
+    ack.on_data(ms(1_001), &Arrival { rcv_wnd: 4 * 536, ..arrival(100) });
     assert_eq!(ack.quick, 15);
+}
+
+/// Measured with Linux 6.18 as the receiver: of 968 segments that came first after a hole was filled, 3 were acknowledged
+/// within 100 µs, of 965 third ones 2.
+#[test]
+fn dack_01_after_a_hole_acks_are_delayed_as_without_one() {
+    let mut ack = settled();
+    ack.on_data(ms(1), &Arrival { in_order: false, ..arrival(1460) });
+    assert!(ack.must_ack_now(), "RFC 5681 §4.2: what fills a hole");
+    ack.on_ack_sent();
+    for at in 1..=16 {
+        ack.on_data(ms(at), &arrival(1460));
+        assert!(!ack.must_ack_now(), "a first one waits, {at}");
+        ack.on_data(ms(at), &arrival(1460));
+        assert!(ack.must_ack_now(), "RFC 9293 §3.8.6.3: a second one does not, {at}");
+        ack.on_ack_sent();
+    }
+}
+
+/// Linux: a hole does not end interactive mode, nor does it change the delay.
+#[test]
+fn dack_02_a_hole_leaves_the_mode_and_the_delay_alone() {
+    let mut ack = patient();
+    ack.on_data(ms(1_500), &Arrival { in_order: false, ..arrival(100) });
+    assert_eq!(ack.ato(), Duration::from_millis(80));
+
+    let mut ack = DelayedAck::new();
+    ack.on_data(T0, &arrival(100));
+    ack.on_ack_sent();
+    ack.on_data_sent(ms(1));
+    ack.on_data(ms(2), &Arrival { in_order: false, ..arrival(100) });
+    ack.on_ack_sent();
+    // Fifteen quick ACKs are left, but the response will carry the ACK.
+    ack.on_data(ms(3), &arrival(100));
+    assert!(!ack.must_ack_now());
 }
 
 /// Linux: the smaller of both round trips, if both are known.

@@ -72,6 +72,14 @@ pub(super) const ROOT: &[Key] = &[
     ),
     key("topology", Table(TOPOLOGY), NONE, "", "The network between the hosts"),
     key("link", Table(LINK), Required, "", "The line in the middle, or in a pair the cable"),
+    key(
+        "host",
+        Choice(&["ideal", "linux-6.18"]),
+        Or("ideal"),
+        r#""linux-6.18""#,
+        "What simulated machines are like where `hosts` does not say it: `ideal` takes no time, the other one is late, merges, and \
+         starts flows at random moments, as live runs were measured to",
+    ),
     key("hosts", Table(HOSTS), NONE, "", "The machines; in a dumbbell, all on one side are equal"),
     key("flows", Tables(FLOW), Required, "", "The traffic, one table for each kind"),
     key("variants", Tables(VARIANT), Or("one, called run"), "", "What is compared: the columns of the table"),
@@ -332,6 +340,13 @@ const FLOW: &[Key] = &[
     ),
     key("start", Time, Or("0"), r#""1s""#, "When the first starts"),
     key("stagger", Time, Or("0"), r#""100ms""#, "How much later each following one starts"),
+    key(
+        "phase",
+        Time,
+        Or("0; by `host` a round trip"),
+        r#""10ms""#,
+        "Each starts up to this much later, by the seed; simulated only",
+    ),
     only(&["flows.0.app=bulk"], key("total", Size, Or("endless"), r#""10mb""#, "Bytes in all")),
     only(
         &["flows.0.app=bulk"],
