@@ -2,8 +2,9 @@
 //! packet trace would show them.
 //!
 //! After the graphs of Shepard's xplot and of tcptrace: data as vertical strokes, ACKs and the window as
-//! steps below and above them. Shows one flow: the whole run, and an excerpt of an interesting part. Called
-//! by `figures.rs`, and by `losses.rs` for excerpts of every flow.
+//! steps below and above them. Shows one flow: the whole run, with the ACKs of the other
+//! flows behind it, and an excerpt of an interesting part. Called by `figures.rs`, and by `losses.rs` for
+//! excerpts of every flow.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::scale::{Axis, Quantity, range};
 use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
 use super::thin::{SLICES, keep};
-use crate::data::{PacketPoint, PointKind, RunData, Traced};
+use crate::data::{Flow, PacketPoint, PointKind, RunData, Traced};
 
 /// Strokes closer together than this part of a panel are drawn as one: less than a pixel.
 const GRAIN: f64 = 1.0 / 1_200.0;
@@ -29,9 +30,18 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         return None;
     }
     let x = time_axis(times.iter().map(Vec::as_slice));
+    let acks: Vec<PacketPoint> = shown
+        .iter()
+        .flat_map(|one| one.run.packets.iter().filter(|point| point.kind == PointKind::Ack))
+        .copied()
+        .collect();
+    let y = y_axis(traces.iter().flat_map(|(_, points)| points).chain(&acks), &x);
     let whole = |(shown, points): &(&Shown<'_>, Vec<PacketPoint>)| {
-        let y = y_axis(traces.iter().flat_map(|(_, points)| points), &x);
-        panel(shown, points, x.clone(), y, String::new(), Some("time"))
+        let mut panel = panel(shown, points, x.clone(), y.clone(), String::new(), Some("time"));
+        if let Some(first) = points.first() {
+            panel.layers.splice(0..0, others(shown.run, first.flow));
+        }
+        panel
     };
     let mut kinds = vec![traces.iter().map(whole).collect::<Vec<_>>()];
     if let Some(width) = excerpt_width(shown, &x) {
@@ -50,7 +60,14 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
             Quantity::Count.say(left_out as f64)
         );
     }
-    let keys = keys(traces.iter().flat_map(|(_, points)| points).map(|point| point.kind));
+    let mut keys = keys(traces.iter().flat_map(|(_, points)| points).map(|point| point.kind));
+    let has_others = traces
+        .iter()
+        .any(|(one, points)| points.first().is_some_and(|first| !others(one.run, first.flow).is_empty()));
+    if has_others {
+        let name = "acknowledged, the other flows".to_owned();
+        keys.push(Key { name, ink: Ink::PALE, swatch: Swatch::Line });
+    }
     Some(Figure {
         case: String::new(),
         name: "sequence",
@@ -161,20 +178,7 @@ pub(super) fn panel(
         strokes: joined(of(kind), width * GRAIN, (y.high - y.low) * GRAIN),
         bold,
     };
-    let steps = |kind: PointKind| {
-        let (times, values): (Vec<_>, Vec<_>) = of(kind).map(|point| (point.t_s, point.seq as f64)).unzip();
-        let kept = keep(&times, &[&values], SLICES);
-        let mut points: Vec<(f64, f64)> = Vec::new();
-        for at in kept {
-            let time = times[at];
-            // What was not kept is not known: no line leads over it.
-            if let Some(last) = points.last().filter(|last| has_gap(&shown.run.traced, flow, last.0, time)) {
-                points.push((last.0, f64::NAN));
-            }
-            points.push((time, values[at]));
-        }
-        Shape::Line { points, step: true, dashed: false }
-    };
+    let steps = |kind: PointKind| steps(shown.run, flow, of(kind));
     let drops = of(PointKind::Drop).map(|point| (point.t_s, point.seq as f64 + f64::from(point.len) / 2.0));
     let layers = [
         ("end of the receiver's window", steps(PointKind::Window), Ink::GREY),
@@ -197,6 +201,39 @@ pub(super) fn panel(
         shape: 0.78,
         zooms,
     }
+}
+
+/// A line through points of a flow, interrupted where packets were not kept.
+fn steps(run: &RunData, flow: Option<u32>, points: impl Iterator<Item = PacketPoint>) -> Shape {
+    let (times, values): (Vec<_>, Vec<_>) = points.map(|point| (point.t_s, point.seq as f64)).unzip();
+    let kept = keep(&times, &[&values], SLICES);
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for at in kept {
+        let time = times[at];
+        // What was not kept is not known: no line leads over it.
+        if let Some(last) = points.last().filter(|last| has_gap(&run.traced, flow, last.0, time)) {
+            points.push((last.0, f64::NAN));
+        }
+        points.push((time, values[at]));
+    }
+    Shape::Line { points, step: true, dashed: false }
+}
+
+/// What was acknowledged of the flows beside the one that is shown.
+fn others(run: &RunData, shown: u32) -> Vec<Layer> {
+    let others = run.flows.iter().filter(|flow| flow.id != shown);
+    let line = |flow: &Flow| {
+        let acks: Vec<PacketPoint> = acks_of(run, flow.id).collect();
+        let name = format!("acknowledged, {}", flow.name);
+        let shape = steps(run, Some(flow.id), acks.iter().copied());
+        (!acks.is_empty()).then_some(Layer { name, shape, ink: Ink::PALE, variant: None })
+    };
+    others.filter_map(line).collect()
+}
+
+fn acks_of(run: &RunData, flow: u32) -> impl Iterator<Item = PacketPoint> {
+    let points = trace_of(run, flow).into_iter();
+    points.filter(|point| point.kind == PointKind::Ack)
 }
 
 /// Whether packets between two times may not have been kept.

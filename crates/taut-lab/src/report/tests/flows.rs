@@ -172,6 +172,21 @@ fn lab_24_the_report_says_how_many_losses_have_no_picture() {
     assert!(figure.caption().contains("Those that were left out"), "{}", figure.caption());
 }
 
+#[test]
+fn lab_22_a_sequence_graph_has_a_line_for_each_other_flow() {
+    let mut set = set(&["only"]);
+    let ack = |t_s: f64, seq: u64| PacketPoint { flow: 1, ..packet(t_s, seq, 0, PointKind::Ack) };
+    // Further than the first flow: the axis has room for it.
+    set.runs[0].packets.extend([ack(0.2, 10_000), ack(1.2, 400_000)]);
+    let figure = named(&set, "sequence");
+    let svg = figure.svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let line = marks(&document, "line").into_iter().find(|line| title_of(*line) == "acknowledged, other");
+    let height = number(line.unwrap().parent().unwrap(), "height");
+    assert!(points(line.unwrap()).iter().all(|(_, y)| (0.0..=height).contains(y)));
+    assert!(figure.keys.iter().any(|key| key.name == "acknowledged, the other flows"));
+}
+
 /// Between the first packets and the next loss nothing is known: no line leads over it.
 #[test]
 fn lab_23_no_line_leads_over_what_was_not_kept() {
