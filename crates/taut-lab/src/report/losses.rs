@@ -63,14 +63,11 @@ fn around(shown: &Shown<'_>, window: &LossWindow) -> Panel {
     let points = trace_of(shown.run, window.flow);
     let x = Axis::spanning(Quantity::Time, "time", [window.from_s, window.to_s]);
     let y = y_axis(points.iter(), &x);
-    let mut note = format!("at {}", Quantity::Time.say(window.t_s));
-    if window.losses > 1 {
-        note += &format!(", {} packets", Quantity::Count.say(window.losses as f64));
-    }
-    let mut panel = panel(shown, &points, x, y, note, None);
+    let mut panel = panel(shown, &points, x, y, format!("at {}", Quantity::Time.say(window.t_s)), None);
+    // The flow first: a long title is cut at its end.
     let name = shown.run.flows.iter().find(|flow| flow.id == window.flow).map(|flow| flow.name.as_str());
     if let Some(name) = name.filter(|_| shown.run.flows.len() > 1) {
-        panel.title = format!("{}, {name}", shown.label);
+        panel.title = format!("{name}, {}", shown.label);
     }
     panel
 }

@@ -136,7 +136,7 @@ fn lab_23_each_loss_has_a_picture() {
     let figure = named(&set, "losses");
     let titles: Vec<(&str, &str)> =
         figure.panels.iter().map(|panel| (panel.title.as_str(), panel.note.as_str())).collect();
-    assert_eq!(titles, [("only, bulk", "at 600 ms, 2 packets"), ("only, other", "at 60 s")]);
+    assert_eq!(titles, [("bulk, only", "at 600 ms"), ("other, only", "at 60 s")]);
     let svg = figure.svg(&set, Theme::Light);
     let document = Document::parse(&svg).unwrap();
     let plots: Vec<_> = document.descendants().filter(|node| classes(*node).contains(&"plot")).collect();
