@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-soak bench lint check-portable playground playground-test dash-test dash-bench book python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-soak bench lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -159,6 +159,11 @@ dash-bench: ## what watching 1,000 connections costs the stack: five rounds with
 
 book: ## the documentation as a site, target/book/index.html, with the playground inside; gets mdBook; every link is checked (seconds, once mdBook and the playground are there)
 	@CARGO=$(CARGO) scripts/book $(ARGS)
+
+book-test: book ## the book in headless Chromium: every page loads, every link leads somewhere, the playground inside runs a preset (2 min)
+	@# The playground alone, to compare with; and the browser's driver.
+	@[ -d playground/node_modules ] || CARGO=$(CARGO) scripts/playground
+	cd playground && npm run --silent test-book
 
 python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later (3 min, later seconds)
 	@CARGO=$(CARGO) scripts/python

@@ -123,8 +123,15 @@ pub struct RunData {
     pub series: Vec<Series>,
     /// The sender's state after each ACK that it processed.
     pub acks: Vec<AckRow>,
-    /// Packets of the first flows at the sender's NIC, for a time-sequence graph.
+    /// Packets of the first flows at the sender's NIC, for time-sequence graphs: the first of the run, and
+    /// those around losses.
     pub packets: Vec<PacketPoint>,
+    /// Which part of the run [`packets`](Self::packets) are of.
+    #[serde(default)]
+    pub traced: Traced,
+    /// Goodput of every flow over time, and how evenly it was shared.
+    #[serde(default)]
+    pub shares: Shares,
     /// Distributions.
     pub histograms: Vec<Histogram>,
     /// SNMP counters of all senders' stacks together, by Linux's names, without those that are zero.
@@ -181,6 +188,12 @@ pub struct Flow {
     pub id: u32,
     /// Its name, such as `bulk 1`.
     pub name: String,
+    /// Which of the scenario's `[[flows]]` it is of, from 0.
+    #[serde(default)]
+    pub group: u32,
+    /// It is part of the conditions, and metrics and fairness leave it out.
+    #[serde(default)]
+    pub beside: bool,
     /// Host of the sender.
     pub from: String,
     /// Host of the receiver.
@@ -344,6 +357,70 @@ pub struct PacketPoint {
     pub len: u32,
     /// Its kind.
     pub kind: PointKind,
+}
+
+/// Which packets a run kept for time-sequence graphs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traced {
+    /// Until then every packet of the first flows was kept; `None` if this is the whole run.
+    pub whole_until_s: Option<f64>,
+    /// Packets that were dropped or retransmitted, of the first flows.
+    pub losses: u64,
+    /// The time around losses, in which packets were kept also later.
+    pub windows: Vec<LossWindow>,
+}
+
+/// A flow's packets around a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossWindow {
+    /// Number of the flow.
+    pub flow: u32,
+    /// When the packet was dropped, or retransmitted if nothing was dropped before.
+    pub t_s: f64,
+    /// From then on packets were kept: a round-trip time before.
+    pub from_s: f64,
+    /// Until then: three round-trip times after, or less if there were many packets.
+    pub to_s: f64,
+    /// Packets that were dropped or retransmitted in it.
+    pub losses: u64,
+}
+
+/// As many `[[flows]]` of a scenario have figures of their own.
+pub const GROUPS: usize = 8;
+
+/// Goodput of every flow over time, and how evenly it was shared. Long runs have longer intervals here than in
+/// [`RunData::series`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shares {
+    /// The intervals in order of time.
+    pub points: Vec<SharePoint>,
+    /// A line for each flow, also for those without a series; at most 1,000.
+    pub lines: Vec<ShareLine>,
+}
+
+/// How flows shared an interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SharePoint {
+    /// Its end; it begins with the end of the one before, or with the run.
+    pub t_s: f64,
+    /// Flows that were open from its beginning to its end, without those beside.
+    pub flows: u64,
+    /// Goodput of all flows together, without those beside.
+    pub goodput_bps: f64,
+    /// Jain's index of the goodput of these flows: 1 when all have the same, 1/n when one has everything.
+    /// `None` when there are none, or nothing arrived.
+    pub fairness: Option<f64>,
+    /// The same among the flows of each `[[flows]]`.
+    pub fairness_of: [Option<f64>; GROUPS],
+}
+
+/// A flow's goodput over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShareLine {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Payload acknowledged in each interval of [`Shares::points`]; `None` while the flow was not open.
+    pub goodput_bps: Vec<Option<f64>>,
 }
 
 /// A distribution.

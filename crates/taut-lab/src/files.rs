@@ -7,7 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::data::{GATES, RunData, RunSet};
+use crate::columns;
+use crate::data::{GATES, RunData, RunSet, Shares};
 use crate::job::Outcome;
 use crate::{flent, perfetto, report, table};
 
@@ -81,10 +82,15 @@ impl Directory {
             counters: data.counters.clone(),
             hosts: data.hosts.clone(),
             left_out: data.left_out.clone(),
+            traced: data.traced.clone(),
             ..RunData::default()
         };
         write_json(&place.join("meta.json"), &rest)?;
         write(&place.join("intervals.csv"), intervals(&data))?;
+        if !data.shares.points.is_empty() {
+            write(&place.join("goodput.csv"), goodput(&data.shares))?;
+            write(&place.join("fairness.csv"), fairness(&data.shares))?;
+        }
         #[cfg(feature = "parquet")]
         in_columns(&place.join("intervals.parquet"), &data, crate::parquet::intervals)?;
         if !data.series.is_empty() {
@@ -210,17 +216,10 @@ fn maybe<T: ToString>(value: Option<T>) -> String {
 }
 
 fn intervals(data: &RunData) -> String {
-    let mut out = String::from(
-        "t_s,flow,unsent_bytes,below_tcp_bytes,qdisc_bytes,ring_bytes,device_bytes,bottleneck_bytes,in_flight_bytes,\
-         cwnd_bytes,ssthresh_bytes,peer_window_bytes,pacing_bps,delivery_bps,goodput_bps,srtt_s",
-    );
-    for gate in GATES {
-        // Writing to a string does not fail.
-        let _ = write!(out, ",blocked_{}_s", gate.replace('-', "_"));
-    }
-    out.push('\n');
+    let mut out = columns::header(&columns::intervals());
     for series in &data.series {
         for point in &series.points {
+            // Writing to a string does not fail.
             let _ = write!(
                 out,
                 "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -250,11 +249,33 @@ fn intervals(data: &RunData) -> String {
     out
 }
 
+/// A row for each flow that was open, by interval.
+fn goodput(shares: &Shares) -> String {
+    let mut out = columns::header(&columns::goodput());
+    for (at, point) in shares.points.iter().enumerate() {
+        for line in &shares.lines {
+            if let Some(bps) = line.goodput_bps.get(at).copied().flatten() {
+                let _ = writeln!(out, "{},{},{bps}", point.t_s, line.flow);
+            }
+        }
+    }
+    out
+}
+
+fn fairness(shares: &Shares) -> String {
+    let mut out = columns::header(&columns::fairness());
+    for point in &shares.points {
+        let _ = write!(out, "{},{},{},{}", point.t_s, point.flows, point.goodput_bps, maybe(point.fairness));
+        for index in point.fairness_of {
+            let _ = write!(out, ",{}", maybe(index));
+        }
+        out.push('\n');
+    }
+    out
+}
+
 fn acks(data: &RunData) -> String {
-    let mut out = String::from(
-        "t_s,flow,acked_bytes,in_flight_bytes,unsent_bytes,below_tcp_bytes,cwnd_bytes,ssthresh_bytes,\
-         peer_window_bytes,srtt_s,min_rtt_s,pacing_bps,delivery_bps,ca_state,blocked\n",
-    );
+    let mut out = columns::header(&columns::acks());
     for row in &data.acks {
         let _ = writeln!(
             out,
@@ -281,7 +302,7 @@ fn acks(data: &RunData) -> String {
 
 fn packets(data: &RunData) -> String {
     use crate::data::PointKind;
-    let mut out = String::from("t_s,flow,seq,len,kind\n");
+    let mut out = columns::header(&columns::packets());
     for point in &data.packets {
         let kind = match point.kind {
             PointKind::Data => "data",

@@ -13,6 +13,7 @@
 //! [`sim::Simulation`].
 
 pub mod capture;
+pub mod columns;
 #[cfg(feature = "live")]
 pub mod command;
 pub mod data;
@@ -35,6 +36,7 @@ pub mod report;
 #[cfg(feature = "live")]
 pub mod runner;
 pub mod scenario;
+mod shares;
 pub mod sim;
 pub mod stats;
 pub mod sweep;

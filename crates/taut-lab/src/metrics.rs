@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use taut_core::Gate;
 
+use crate::columns;
+use crate::data::GROUPS;
 use crate::stats::Tally;
 
 /// A metric.
@@ -38,6 +40,20 @@ impl Metric {
             Value::Group(index, of) => {
                 measured.acked_by_group.get(&index).and_then(|acked| of(measured, acked))
             }
+        }
+    }
+
+    /// The unit, also of values whose unit tables leave out: numbers of things, rates of them, and ratios.
+    #[must_use]
+    pub fn unit_in_words(&self) -> &'static str {
+        let has = |words: &str| self.label.contains(words);
+        match self.unit {
+            "" if self.name.starts_with("fairness") => columns::SHARE,
+            "" if has("per second") => "1/s",
+            "" if has("per MB") => "1/MB",
+            "" if has("per packet") => "ratio",
+            "" => columns::COUNT,
+            unit => unit,
         }
     }
 
@@ -144,7 +160,7 @@ impl Measured {
 }
 
 /// Jain's index: 1 when all flows have the same goodput, 1/n when one has everything.
-fn fairness(acked: &[u64]) -> Option<f64> {
+pub(crate) fn fairness(acked: &[u64]) -> Option<f64> {
     let sum: f64 = acked.iter().map(|bytes| *bytes as f64).sum();
     let squares: f64 = acked.iter().map(|bytes| *bytes as f64 * *bytes as f64).sum();
     (squares > 0.0).then(|| sum * sum / (squares * acked.len() as f64))
@@ -177,9 +193,6 @@ const fn metric(
 ) -> Row {
     (name, label, unit, value)
 }
-
-/// As many `[[flows]]` of a scenario have metrics of their own.
-const GROUPS: usize = 8;
 
 /// The same, from what each flow of one `[[flows]]` has acknowledged, too.
 type GroupRow = (&'static str, &'static str, &'static str, fn(&Measured, &[u64]) -> Option<f64>);

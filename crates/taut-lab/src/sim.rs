@@ -1,11 +1,13 @@
 //! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
-//! `plan.rs` builds the world, of hosts as in `machine.rs`, `collect.rs` watches it, `frame.rs` says where all bytes are at one moment.
+//! `plan.rs` builds the world, of hosts as in `machine.rs`; `collect.rs` watches it, `points.rs` keeps packets; `frame.rs` says where
+//! all bytes are at one moment.
 //! Called by the runner, and by programs that show a run while it goes on.
 
 mod collect;
 mod frame;
 mod machine;
 mod plan;
+mod points;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,11 +18,13 @@ use taut_sim::{BEGIN, Counts, HostId, World};
 
 use crate::capture::Capture;
 use crate::data::{
-    Engine, Flow, GATES, Histogram, HostCounts, Interval, Meta, PacketPoint, RunData, SCHEMA, Series, Share,
+    Engine, Flow, GATES, Histogram, HostCounts, Interval, LossWindow, Meta, PacketPoint, RunData, SCHEMA,
+    Series, Share, Traced,
 };
 use crate::events::EventLog;
 use crate::job::{Job, Outcome, RunError};
 use crate::metrics::{self, Measured};
+use crate::shares::{Recorder, Seen};
 use crate::stats::Tally;
 use crate::view;
 use collect::{Collector, FLOWS_MAX, Key, seconds};
@@ -48,6 +52,7 @@ pub struct Simulation {
     collector: Rc<RefCell<Collector>>,
     world: World,
     flows: Vec<Watched>,
+    shares: Recorder,
     socket_memory: Tally,
     unsent_bytes: Tally,
     /// The end of the last interval.
@@ -76,6 +81,9 @@ impl Simulation {
             job: job.clone(),
             flows: net.traffic.iter().map(|_| Watched::new()).collect(),
             reported: vec![0; net.traffic.len()],
+            shares: Recorder::new(
+                net.traffic.iter().map(|flow| (!flow.is_beside).then_some(flow.group)).collect(),
+            ),
             net,
             collector,
             world,
@@ -139,8 +147,8 @@ impl Simulation {
         self.advance(self.duration(), &|_| true)?;
         self.collector.borrow_mut().finish(self.end);
         let at_end = AtEnd::new(&self.world, &self.net);
-        let Self { job, net, collector, world, flows, socket_memory, unsent_bytes, start, .. } = self;
-        let sums = Sums { start: start.unwrap_or_default(), socket_memory, unsent_bytes };
+        let Self { job, net, collector, world, flows, shares, socket_memory, unsent_bytes, start, .. } = self;
+        let sums = Sums { start: start.unwrap_or_default(), socket_memory, unsent_bytes, shares };
         // The world holds the other reference to the collector.
         drop(world);
         let collector = Rc::try_unwrap(collector)
@@ -195,6 +203,7 @@ struct Sums {
     start: Mark,
     socket_memory: Tally,
     unsent_bytes: Tally,
+    shares: Recorder,
 }
 
 impl Simulation {
@@ -256,6 +265,11 @@ impl Simulation {
                 ..view::point(info)
             });
         }
+        let seen = self.flows.iter().zip(&self.net.traffic).map(|(flow, traffic)| Seen {
+            acked: flow.acked(),
+            is_open: flow.report.is_some() && traffic.source.ended().is_none(),
+        });
+        self.shares.take(seconds(now), seen);
         if now > self.from {
             self.socket_memory.add_times(memory, span.as_nanos());
             self.unsent_bytes.add_times(unsent, span.as_nanos());
@@ -415,7 +429,7 @@ fn finish(
 
     let metrics = metrics::of(&measured);
     let mut left_out = BTreeMap::new();
-    let (mut acks, mut packets) = (Vec::new(), Vec::new());
+    let (mut acks, mut packets): (Vec<_>, Vec<PacketPoint>) = (Vec::new(), Vec::new());
     if let Some(rows) = collector.acks {
         let (rows, left) = rows.finish();
         left_out.insert("acks".to_owned(), left);
@@ -425,10 +439,21 @@ fn finish(
             row
         }));
     }
-    left_out.insert("packets".to_owned(), collector.points_left_out);
-    let known = collector.points.into_iter().filter_map(|(key, point)| Some((*keys.get(&key)?, point)));
+    let kept = collector.points.finish(seconds(at_end.now));
+    left_out.insert("packets".to_owned(), kept.points_left_out);
+    let known = kept.points.into_iter().filter_map(|(key, point)| Some((*keys.get(&key)?, point)));
     packets.extend(known.map(|(flow, point)| PacketPoint { flow, ..point }));
-    packets.sort_by(|a: &PacketPoint, b| a.t_s.total_cmp(&b.t_s));
+    let window = |window: points::Window| {
+        let (t_s, from_s, to_s, losses) = (window.t_s, window.from_s, window.to_s, window.losses);
+        Some(LossWindow { flow: *keys.get(&window.key)?, t_s, from_s, to_s, losses })
+    };
+    let traced = Traced {
+        whole_until_s: kept.whole_until_s,
+        losses: kept.losses,
+        windows: kept.windows.into_iter().filter_map(window).collect(),
+    };
+    let shown: u64 = traced.windows.iter().map(|window| window.losses).sum();
+    left_out.insert("losses".to_owned(), traced.losses.saturating_sub(shown));
     let (events, left) = collector.events.map_or_else(|| (String::new(), 0), EventLog::finish);
     left_out.insert("events".to_owned(), left);
     let (capture, left) = collector.capture.map_or_else(|| (Vec::new(), 0), Capture::finish);
@@ -446,6 +471,8 @@ fn finish(
         series,
         acks,
         packets,
+        traced,
+        shares: sums.shares.finish(),
         histograms: histograms(&measured),
         counters: measured.counters.into_iter().filter(|(_, value)| *value > 0).collect(),
         hosts: net
@@ -489,6 +516,8 @@ fn flow_data(
     Flow {
         id: number as u32,
         name: traffic.name.clone(),
+        group: traffic.group as u32,
+        beside: traffic.is_beside,
         from: net.name(traffic.from),
         to: net.name(traffic.to),
         local: info.map(|info| info.local.to_string()).unwrap_or_default(),

@@ -89,6 +89,13 @@ fn run(variant: &str, seed: u64, factor: f64) -> RunData {
         ca_state: if i % 20 == 0 { "recovery" } else { "open" }.into(),
         blocked: if i % 2 == 0 { "cwnd" } else { "small-queue" }.into(),
     });
+    let shares = (1_u32..=40).map(|i| SharePoint {
+        t_s: f64::from(i) * step,
+        flows: u64::from(i > 1),
+        goodput_bps: 94e6 + f64::from(i) * 1e4,
+        fairness: (i > 1).then_some(1.0),
+        fairness_of: std::array::from_fn(|group| (i > 1 && group == 0).then_some(1.0)),
+    });
     let mut packets = Vec::new();
     for i in 0_u32..80 {
         let (t_s, seq) = (f64::from(i) * 0.0012, u64::from(i) * 1_448);
@@ -150,6 +157,8 @@ fn run(variant: &str, seed: u64, factor: f64) -> RunData {
         flows: vec![Flow {
             id: 0,
             name: "bulk".into(),
+            group: 0,
+            beside: false,
             from: "client".into(),
             to: "server".into(),
             local: "10.0.0.1:32768".into(),
@@ -170,6 +179,18 @@ fn run(variant: &str, seed: u64, factor: f64) -> RunData {
         series: vec![Series { flow: 0, points: points.collect() }],
         acks: acks.collect(),
         packets,
+        traced: Traced {
+            whole_until_s: Some(0.0948),
+            losses: 2,
+            windows: vec![LossWindow { flow: 0, t_s: 0.041, from_s: 0.031, to_s: 0.071, losses: 2 }],
+        },
+        shares: Shares {
+            points: shares.collect(),
+            lines: vec![ShareLine {
+                flow: 0,
+                goodput_bps: (1_u32..=40).map(|i| (i > 1).then(|| 94e6 + f64::from(i) * 1e4)).collect(),
+            }],
+        },
         histograms: vec![
             histogram("burst", "segments", 1.0),
             histogram("gap", "us", 4.0),

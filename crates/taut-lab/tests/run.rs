@@ -271,6 +271,155 @@ fn csv(text: &str) -> Vec<BTreeMap<&str, &str>> {
     lines.map(|line| names.iter().copied().zip(line.split(',')).collect()).collect()
 }
 
+/// Rows of `goodput.csv` of a run, by flow: the ends of intervals, and bits per second.
+fn rates(text: &str) -> BTreeMap<String, Vec<(f64, f64)>> {
+    let mut rates: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for row in csv(text) {
+        let (t_s, bps) = (row["t_s"].parse().unwrap(), row["goodput_bps"].parse().unwrap());
+        rates.entry(row["flow"].to_owned()).or_default().push((t_s, bps));
+    }
+    rates
+}
+
+#[test]
+fn lab_20_goodput_over_time_is_that_of_every_flow() {
+    let scratch = Scratch::new("lab-goodput");
+    // More flows than have a series.
+    let changes = [Change::parse("flows.0.count=12").unwrap()];
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let (set, place) = Plan { out: Some(&scratch.0), ..plan_of(&document) }.run().unwrap();
+    let place = place.unwrap();
+    for name in ["cubic-sim-seed1", "reno-sim-seed2"] {
+        let text = fs::read_to_string(place.join(name).join("goodput.csv")).unwrap();
+        let of = rates(&text);
+        let run = set.runs.iter().find(|run| place.join(taut_lab::files::run_name(run)).ends_with(name));
+        let flows = &run.unwrap().flows;
+        assert_eq!((of.len(), flows.len()), (13, 13));
+        for flow in flows {
+            let (mut from, mut bits) = (0.0, 0.0);
+            for (t_s, bps) in &of[&flow.id.to_string()] {
+                bits += bps * (t_s - from);
+                from = *t_s;
+            }
+            // A flow that connects in the first interval has a row of it.
+            assert!((bits / 8.0 - flow.acked_bytes as f64).abs() < 1.0, "{bits} {flow:?}");
+        }
+        // Of the first eight, the same as in their series.
+        let intervals = fs::read_to_string(place.join(name).join("intervals.csv")).unwrap();
+        let rows = csv(&intervals);
+        assert!(rows.iter().any(|row| row["flow"] == "7") && !rows.iter().any(|row| row["flow"] == "8"));
+        for row in rows {
+            let (t_s, bps): (f64, f64) = (row["t_s"].parse().unwrap(), row["goodput_bps"].parse().unwrap());
+            let other = of[row["flow"]].iter().find(|(other, _)| *other == t_s).unwrap().1;
+            assert!((other - bps).abs() < 1e-6 * bps.max(1.0), "{row:?} {other}");
+        }
+    }
+    // What was written is read again.
+    let read = taut_lab::report::read(&place).unwrap();
+    assert!(read.runs.iter().zip(&set.runs).all(|(read, run)| read.shares == run.shares));
+}
+
+#[test]
+fn lab_21_fairness_over_time_is_jains_index_of_the_goodput() {
+    let scratch = Scratch::new("lab-fairness");
+    // A flow of the first group begins late; a flow beside the others is not counted.
+    let changes = ["flows.0.count=3", "flows.0.stagger=95ms", "topology.pairs=2", "flows.1.pair=1"];
+    let changes = changes.map(|change| Change::parse(change).unwrap());
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let (_, place) = Plan { out: Some(&scratch.0), ..plan_of(&document) }.run().unwrap();
+    let place = place.unwrap().join("cubic-sim-seed1");
+    let goodput = fs::read_to_string(place.join("goodput.csv")).unwrap();
+    let fairness = fs::read_to_string(place.join("fairness.csv")).unwrap();
+    let of = rates(&goodput);
+    let jain = |values: &[f64]| {
+        let sum: f64 = values.iter().sum();
+        sum * sum / (values.len() as f64 * values.iter().map(|value| value * value).sum::<f64>())
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for row in csv(&fairness) {
+        let t_s: f64 = row["t_s"].parse().unwrap();
+        let at = |flow: &str| of[flow].iter().position(|(other, _)| *other == t_s);
+        // The first row of a flow is the interval in which it connected; nobody ends.
+        let whole = |flow: &&str| at(flow).is_some_and(|at| at > 0);
+        let values = |flows: &[&'static str]| -> Vec<f64> {
+            flows.iter().filter(|flow| whole(flow)).map(|flow| of[*flow][at(flow).unwrap()].1).collect()
+        };
+        let (all, bulk) = (values(&["0", "1", "2", "3"]), values(&["0", "1", "2"]));
+        assert_eq!(row["flows"], all.len().to_string(), "{row:?}");
+        for (name, values) in [("fairness", &all), ("fairness_of_0", &bulk)] {
+            let Ok(index) = row[name].parse::<f64>() else {
+                assert!(values.iter().sum::<f64>() == 0.0, "{row:?} {values:?}");
+                continue;
+            };
+            assert!(
+                (index - jain(values)).abs() < 1e-9,
+                "{name}: {index}, not {} of {values:?}",
+                jain(values)
+            );
+        }
+        assert_eq!(row["fairness_of_2"], "");
+        seen.insert(all.len());
+    }
+    assert!(seen.is_superset(&[2, 3, 4].into()), "{seen:?}");
+}
+
+#[test]
+fn lab_23_losses_after_the_first_packets_are_kept_too() {
+    let changes = ["duration=20s", "warm-up=1s", "link.faults.loss=0.0005", "topology.queue=pfifo limit 200"];
+    let changes = changes.map(|change| Change::parse(change).unwrap());
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let variation = document.variations().unwrap().remove(0);
+    let data = sim::run(&Job { variation, ..job(1) }, &|_| true).unwrap().data;
+    use taut_lab::data::PointKind::{Ack, Data, Drop, Retransmit};
+    let traced = &data.traced;
+    let until = traced.whole_until_s.unwrap();
+    assert!(until < 10.0, "{until}");
+    let late: Vec<_> = traced.windows.iter().filter(|window| window.from_s > until).collect();
+    assert!(late.len() > 3 && late.last().unwrap().t_s > 15.0, "{late:?}");
+    for window in &late {
+        let inside = |from: f64, to: f64| {
+            let points = data.packets.iter().filter(move |point| point.flow == window.flow);
+            points.filter(move |point| (from..=to).contains(&point.t_s))
+        };
+        let lost = inside(window.t_s, window.to_s).filter(|point| matches!(point.kind, Drop | Retransmit));
+        assert_eq!(lost.count() as u64, window.losses, "{window:?}");
+        // At least the 10 ms of the wires before, and three times that after, unless the run ends.
+        assert!(window.t_s - window.from_s >= 0.010 && window.to_s - window.t_s > 0.0, "{window:?}");
+        assert!(window.to_s - window.t_s >= 0.030 || window.to_s > 19.9, "{window:?}");
+        let sent = inside(window.from_s, window.t_s).filter(|point| point.kind == Data).count();
+        assert!(window.flow == 1 || sent > 3, "{window:?}: {sent} packets before");
+        assert!(inside(window.from_s, window.to_s).any(|point| point.kind == Ack), "{window:?}");
+    }
+    let shown: u64 = traced.windows.iter().map(|window| window.losses).sum();
+    assert_eq!(traced.losses, shown + data.left_out.get("losses").copied().unwrap_or(0));
+}
+
+#[test]
+fn lab_25_files_have_the_columns_that_are_described() {
+    let scratch = Scratch::new("lab-columns");
+    plan(&scratch.0, 2, true).unwrap();
+    let place = scratch.0.join("small/cubic-sim-seed1");
+    let tables = taut_lab::columns::tables();
+    for (file, columns) in &tables {
+        let text = fs::read_to_string(place.join(file)).unwrap();
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(text.lines().next().unwrap().split(',').collect::<Vec<_>>(), names, "{file}");
+        assert!(columns.iter().all(|column| !column.unit.is_empty() && !column.label.is_empty()), "{file}");
+        let fields = text.lines().map(|line| line.split(',').count());
+        assert!(fields.into_iter().all(|fields| fields == names.len()), "{file}");
+    }
+    for name in files(&place).keys().filter(|name| name.extension().is_some_and(|ending| ending == "csv")) {
+        assert!(tables.iter().any(|(file, _)| name.as_path() == Path::new(file)), "{}", name.display());
+    }
+    let described = taut_lab::columns::distributions();
+    let run = sim::run(&job(1), &|_| true).unwrap().data;
+    assert!(!run.histograms.is_empty());
+    for histogram in &run.histograms {
+        let of = described.iter().find(|column| column.name == histogram.name).expect(&histogram.name);
+        assert_eq!(of.unit, histogram.unit, "{}", histogram.name);
+    }
+}
+
 #[test]
 fn lab_06_flent_s_file_has_the_intervals() {
     let scratch = Scratch::new("lab-flent");

@@ -334,10 +334,19 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        // The example has no requests, so there is no latency figure.
+        // The example has no requests, and one flow: no latency, no fairness, and no flows side by side.
         assert_eq!(
             names,
-            ["blocked.svg", "bursts.svg", "queues.svg", "rtt.svg", "sequence.svg", "window.svg"]
+            [
+                "blocked.svg",
+                "bursts.svg",
+                "goodput.svg",
+                "losses.svg",
+                "queues.svg",
+                "rtt.svg",
+                "sequence.svg",
+                "window.svg"
+            ]
         );
         let text = fs::read_to_string(scratch.0.join("figures/queues.svg")).unwrap();
         assert!(text.starts_with("<svg") && text.contains("before") && text.contains("after"));
@@ -360,7 +369,7 @@ mod tests {
             [("1-gbit-s-tso", "1 Gbit/s, TSO", "100 Mbit/s"), ("100-mbit-s", "100 Mbit/s", "1 Gbit/s, TSO")]
         {
             let directory = scratch.0.join("figures").join(directory);
-            assert_eq!(fs::read_dir(&directory).unwrap().count(), 6);
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 8);
             let text = fs::read_to_string(directory.join("queues.svg")).unwrap();
             assert!(text.contains(case) && !text.contains(other), "{case}");
         }
@@ -412,10 +421,10 @@ mod tests {
         assert!(error(&missing).contains("is not a run's directory"));
         let file = PlotArgs { run: scratch.0.join(VALUES), ..args(&scratch) };
         assert!(error(&file).contains("is not a run's directory"));
-        assert!(error(&output(&scratch, "x.svg")).contains("--figure: queues, sequence"));
+        assert!(error(&output(&scratch, "x.svg")).contains("--figure: goodput, queues, sequence"));
         assert!(error(&output(&scratch, "x.gif")).contains(".svg, .png or .html"));
         let nothing = PlotArgs { figure: vec!["latency".into()], ..args(&scratch) };
-        assert!(error(&nothing).contains("no figure latency; it has: queues, "));
+        assert!(error(&nothing).contains("no figure latency; it has: goodput, queues, "));
         let case = PlotArgs { case: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&case), "the run has no case x; it has no cases");
         let variant = PlotArgs { variant: vec!["x".into()], ..args(&scratch) };

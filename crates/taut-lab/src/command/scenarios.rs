@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use taut_core::congestion::Registry;
 
 use super::output;
-use crate::metrics::{Metric, find, names};
+use crate::columns::{self, Column};
+use crate::metrics::{find, names};
 use crate::scenario::{Change, Document, builtin};
 
 /// Prints the names of the built-in scenarios.
@@ -36,17 +37,52 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// Prints what can be measured.
+/// Prints what can be measured: metrics, distributions, and the columns of a run's tables.
 pub(super) fn metrics(json: bool) -> anyhow::Result<()> {
-    let all: Vec<_> = names().into_iter().filter_map(find).collect();
+    let all = measured();
     if json {
-        let of = |metric: &&Metric| serde_json::json!({ "name": metric.name, "unit": metric.unit, "label": metric.label });
+        let of = |(part, column): &(&str, Column)| serde_json::json!({ "in": part, "name": column.name, "unit": column.unit, "label": column.label });
         return output::print_json(&all.iter().map(of).collect::<Vec<_>>());
     }
-    let name = all.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
-    let unit = all.iter().map(|metric| metric.unit.chars().count()).max().unwrap_or(0);
-    let line = |metric: &&Metric| format!("{:name$}  {:unit$}  {}\n", metric.name, metric.unit, metric.label);
-    Ok(output::print(&all.iter().map(line).collect::<String>())?)
+    Ok(output::print(&listed(&all))?)
+}
+
+/// All that is measured, with the part of the results where it is.
+fn measured() -> Vec<(&'static str, Column)> {
+    let metrics = names().into_iter().filter_map(find).map(|metric| {
+        let (name, unit, label) = (metric.name.clone(), metric.unit_in_words(), metric.label.clone());
+        ("metrics", Column { name, unit, label })
+    });
+    let distributions = columns::distributions().into_iter().map(|column| ("distributions", column));
+    let tables = columns::tables();
+    let columns =
+        tables.into_iter().flat_map(|(file, columns)| columns.into_iter().map(move |column| (file, column)));
+    metrics.chain(distributions).chain(columns).collect()
+}
+
+/// A line for each, below a heading for each part.
+fn listed(all: &[(&str, Column)]) -> String {
+    let name = all.iter().map(|(_, column)| column.name.len()).max().unwrap_or(0);
+    let unit = all.iter().map(|(_, column)| column.unit.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut before = "";
+    for (part, column) in all {
+        if *part != before {
+            let gap = if before.is_empty() { "" } else { "\n" };
+            let words = match *part {
+                "metrics" => "a value for each run; a scenario's `measure`",
+                "distributions" => "in a run's meta.json",
+                "goodput.csv" | "fairness.csv" => "of every flow; a row for each interval",
+                "intervals.csv" => "of the first eight flows; a row for each interval",
+                "acks.csv" => "of the same flows; a row for each ACK",
+                _ => "of the same flows; a row for each packet",
+            };
+            text += &format!("{gap}{part}: {words}\n");
+            before = part;
+        }
+        text += &format!("  {:name$}  {:unit$}  {}\n", column.name, column.unit, column.label);
+    }
+    text
 }
 
 /// Where a built-in scenario is in the source tree.
@@ -84,4 +120,43 @@ pub(super) fn open(
 fn read_beside(directory: Option<&Path>, file: &str) -> Result<Vec<u8>, String> {
     let path = directory.map_or_else(|| PathBuf::from(file), |directory| directory.join(file));
     fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of every metric a line with its unit and words, and of every column of the files.
+    #[test]
+    fn lab_25_everything_that_is_measured_is_described_with_its_unit() {
+        let text = listed(&measured());
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let described = |name: &str| {
+            let of_name = lines.iter().filter(|words| words.first() == Some(&name));
+            of_name.filter(|words| words.len() >= 3).count()
+        };
+        for name in names() {
+            assert!(described(name) >= 1, "{name}");
+        }
+        // What a run writes has the same names: `lab_25` of tests/run.rs.
+        for (file, columns) in columns::tables() {
+            assert!(text.contains(&format!("\n{file}: ")), "{file}");
+            for column in columns {
+                assert!(described(&column.name) >= 1, "{file}: {}", column.name);
+            }
+        }
+        let unit = |name: &str| find(name).unwrap().unit_in_words();
+        for (name, expected) in [
+            ("goodput", "Mbit/s"),
+            ("share_of_3", "%"),
+            ("fairness", "0 to 1"),
+            ("fairness_of_7", "0 to 1"),
+            ("retransmits", "count"),
+            ("transactions", "1/s"),
+            ("packets_per_mb", "1/MB"),
+            ("writes_per_packet", "ratio"),
+        ] {
+            assert_eq!(unit(name), expected, "{name}");
+        }
+    }
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use taut_device::sys::monotonic_ns;
 
-use crate::data::{GATES, Interval};
+use crate::data::{GATES, Interval, Shares};
 use crate::scenario::{AppKind, FlowSpec, Scenario};
+use crate::shares::{Recorder, Seen};
 
 /// Bytes of a write.
 const CHUNK_BYTES: usize = 65_536;
@@ -118,6 +119,7 @@ pub(super) struct FlowResult {
 #[derive(Debug, Default)]
 pub(super) struct Result {
     pub(super) flows: Vec<FlowResult>,
+    pub(super) shares: Shares,
     /// One value at the end of each interval.
     pub(super) device_bytes: Vec<u64>,
     pub(super) socket_memory: Vec<u64>,
@@ -180,7 +182,14 @@ pub(super) async fn run<S: Sender>(
             }
         }
     });
-    let mut looks = Looks { shared: &shared, sender, result: Result::default(), last_ns: shared.begin_ns };
+    let groups = plans.iter().map(|plan| (!plan.spec.beside).then_some(plan.group)).collect();
+    let mut looks = Looks {
+        shared: &shared,
+        sender,
+        result: Result::default(),
+        shares: Recorder::new(groups),
+        last_ns: shared.begin_ns,
+    };
     let applications: Vec<_> = applications.map(Box::pin).collect();
     let goes_on = tokio::select! {
         biased;
@@ -191,6 +200,7 @@ pub(super) async fn run<S: Sender>(
         return Ok(None);
     }
     let mut result = looks.result;
+    result.shares = looks.shares.finish();
     result.wakeups = shared.wakeups.get() - result.wakeups;
     result.writes = shared.writes.get() - result.writes;
     let shared = Rc::try_unwrap(shared).map_err(|_| io::Error::other("an application is still running"))?;
@@ -214,6 +224,7 @@ struct Looks<'a, S: Sender> {
     shared: &'a Rc<Shared<S::Conn>>,
     sender: &'a S,
     result: Result,
+    shares: Recorder,
     last_ns: u64,
 }
 
@@ -314,6 +325,11 @@ impl<S: Sender> Looks<'_, S> {
             }
             flow.last = Some(snapshot);
         }
+        let seen = self.shared.conns.iter().zip(&self.shared.flows).map(|(conn, flow)| Seen {
+            acked: flow.borrow().last.as_ref().map_or(0, |last| last.acked_bytes),
+            is_open: conn.borrow().is_some(),
+        });
+        self.shares.take(t_s, seen);
         if measuring {
             self.result.device_bytes.extend(device);
             self.result.socket_memory.push(memory);

@@ -73,6 +73,7 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
         metrics: metrics::of(&measured),
         flows,
         series,
+        shares: result.shares,
         histograms: sim::histograms(&measured),
         hosts: vec![HostCounts { name: "sender".into(), counts: measured.sender.clone() }],
         counters: measured.counters.into_iter().filter(|(_, value)| *value > 0).collect(),
@@ -113,6 +114,8 @@ fn flow_data(number: usize, flow: &FlowResult, seconds: f64) -> Flow {
     Flow {
         id: number as u32,
         name: flow.name.clone(),
+        group: flow.group as u32,
+        beside: flow.is_beside,
         from: if flow.is_beside { "beside" } else { "sender" }.into(),
         to: "receiver".into(),
         local: address(last.local),

@@ -35,23 +35,30 @@ fn words(name: &str) -> (&str, Ink) {
     (gate.words(), ink)
 }
 
-/// A row: the flows of one kind in a run, with shares of their time in the order of the gates.
+/// Most rows with a flow each; with more flows, those of one `[[flows]]` share a row.
+const FLOW_ROWS_MAX: usize = 12;
+
+/// A row: flows of a run, with shares of their time in the order of the gates.
 struct Line<'a> {
     shown: &'a Shown<'a>,
     kind: &'a str,
     shares: Vec<(&'a str, f64)>,
 }
 
-/// The kind of a flow: its name without its number.
+/// The `[[flows]]` of a flow, by its name: `bulk 0` of `bulk 0.17`.
 fn kind(name: &str) -> &str {
-    name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end()
+    name.rsplit_once('.').map_or(name, |(kind, _)| kind)
 }
 
-/// A row for each kind of flow that has shares.
-fn lines<'a>(shown: &'a Shown<'a>) -> Vec<Line<'a>> {
+fn whole(name: &str) -> &str {
+    name
+}
+
+/// A row for each flow, or for each `[[flows]]`, that has shares.
+fn lines<'a>(shown: &'a Shown<'a>, of: fn(&str) -> &str) -> Vec<Line<'a>> {
     let mut lines: Vec<(&str, BTreeMap<&str, f64>)> = Vec::new();
     for flow in &shown.run.flows {
-        let kind = kind(&flow.name);
+        let kind = of(&flow.name);
         for share in flow.blocked.iter().filter(|share| share.seconds.is_finite() && share.seconds > 0.0) {
             let at = lines.iter().position(|line| line.0 == kind).unwrap_or_else(|| {
                 lines.push((kind, BTreeMap::new()));
@@ -70,7 +77,9 @@ fn lines<'a>(shown: &'a Shown<'a>) -> Vec<Line<'a>> {
 }
 
 pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
-    let lines: Vec<Line<'_>> = shown.iter().flat_map(lines).collect();
+    let flows: usize = shown.iter().map(|one| one.run.flows.len()).sum();
+    let of = if flows <= FLOW_ROWS_MAX { whole } else { kind };
+    let lines: Vec<Line<'_>> = shown.iter().flat_map(|one| lines(one, of)).collect();
     let first = lines.first()?.kind;
     let has_kinds = lines.iter().any(|line| line.kind != first);
     let label = |line: &Line<'_>| {
@@ -122,8 +131,8 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         case: String::new(),
         name: "blocked",
         title: "What held the sender back",
-        caption: "The share of time for which each gate of the send path was the closed one; flows of the same kind are \
-            shown together. A sender that waits for the congestion window or for pacing follows its congestion control; \
+        caption: "The share of time for which each gate of the send path was the closed one; with more than twelve \
+            flows, those of the same [[flows]] are shown together. A sender that waits for the congestion window or for pacing follows its congestion control; \
             one held by the small queue limit keeps its bytes out of the device's queue; one that waits for the device \
             has filled it. Shares too small to see have no entry in the legend."
             .to_owned(),

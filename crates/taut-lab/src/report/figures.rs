@@ -6,7 +6,7 @@
 use super::picture::{Key, Picture};
 use super::svg::Panel;
 use super::theme::Theme;
-use super::{blocked, distributions, queues, sequence, window};
+use super::{blocked, distributions, flows, goodput, losses, queues, sequence, window};
 use crate::data::{Engine, RunData, RunSet};
 
 /// Most variants in one picture; a sweep may have more.
@@ -75,7 +75,10 @@ pub struct Figure {
 }
 
 /// Names of all pictures, in the order in which a report shows them.
-pub const NAMES: [&str; 7] = ["queues", "sequence", "window", "rtt", "latency", "bursts", "blocked"];
+pub const NAMES: [&str; 11] = [
+    "goodput", "fairness", "queues", "sequence", "losses", "window", "flows", "rtt", "latency", "bursts",
+    "blocked",
+];
 
 impl Figure {
     /// The case of the scenario; empty when there is only one.
@@ -141,9 +144,13 @@ pub fn figures(set: &RunSet) -> Vec<Figure> {
 pub(crate) fn of_case(case: &Case<'_>) -> Vec<Figure> {
     let shown = case.shown.as_slice();
     let all = [
+        goodput::figure(shown),
+        goodput::fairness(shown),
         queues::figure(shown),
         sequence::figure(shown),
+        losses::figure(shown),
         window::figure(shown),
+        flows::figure(shown),
         distributions::rtt(shown),
         distributions::latency(shown),
         distributions::bursts(shown),

@@ -260,13 +260,11 @@ fn details(out: &mut String, set: &RunSet) {
         }
         section(out, case, "Parameters", |run| run.meta.parameters.clone());
         section(out, case, "Counters of the first sender", |run| {
-            run.counters.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
+            run.counters.iter().map(|(name, value)| (name.clone(), said(*value))).collect()
         });
         section(out, case, "Counts of the hosts", |run| {
             let counts = run.hosts.iter().flat_map(|host| {
-                host.counts
-                    .iter()
-                    .map(move |(name, count)| (format!("{} {name}", host.name), count.to_string()))
+                host.counts.iter().map(move |(name, count)| (format!("{} {name}", host.name), said(*count)))
             });
             counts.collect()
         });
@@ -275,16 +273,19 @@ fn details(out: &mut String, set: &RunSet) {
             let values = [
                 ("digest", meta.digest.clone()),
                 ("seed", Some(meta.seed.to_string())),
-                ("events", meta.events.map(|events| events.to_string())),
+                ("events", meta.events.map(said)),
                 ("interval of the series", Some(Quantity::Time.say(meta.interval_s))),
             ];
             let values = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
             let left_out = run.left_out.iter();
-            values
-                .chain(left_out.map(|(list, count)| (format!("left out: {list}"), count.to_string())))
-                .collect()
+            values.chain(left_out.map(|(list, count)| (format!("left out: {list}"), said(*count)))).collect()
         });
     }
+}
+
+/// A count, its digits in groups.
+fn said(count: u64) -> String {
+    Quantity::Count.say(count as f64)
 }
 
 /// Values of all runs of a case side by side, in a collapsed section.

@@ -1,9 +1,9 @@
 //! Pictures of runs: single SVG files, or all in one self-contained HTML page.
 //!
 //! ```text
-//!   data.rs ─▶ queues, sequence, window, distributions, blocked ─▶ figures.rs ─▶ html.rs: the page
-//!                    scale: axes   thin: fewer points                  │
-//!                    svg: charts   theme: colours                      └─▶ picture.rs: one file each
+//!   data.rs ─▶ goodput, queues, sequence, losses, window, flows, distributions, blocked ─▶ figures.rs ─▶ html.rs: the page
+//!                    lines: a line for each flow   scale: axes   thin: fewer points            │
+//!                    svg: charts   theme: colours                                              └─▶ picture.rs: one file each
 //! ```
 //!
 //! Pictures and pages are made from a [`RunSet`](crate::data::RunSet) alone; [`read`] makes one from the
@@ -12,7 +12,11 @@
 mod blocked;
 mod distributions;
 mod figures;
+mod flows;
+mod goodput;
 mod html;
+mod lines;
+mod losses;
 mod picture;
 mod queues;
 mod read;

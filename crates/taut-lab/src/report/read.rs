@@ -12,7 +12,10 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::data::{AckRow, GATES, Interval, PacketPoint, PointKind, RunData, RunSet, SCHEMA, Series};
+use crate::data::{
+    AckRow, GATES, GROUPS, Interval, PacketPoint, PointKind, RunData, RunSet, SCHEMA, Series, ShareLine,
+    SharePoint, Shares,
+};
 use crate::files::run_name;
 
 /// The file of a scenario's directory.
@@ -114,6 +117,7 @@ fn one(directory: &Path) -> Result<Option<RunData>, ReadError> {
         Ok(())
     })?;
     run.series = series.into_iter().map(|(flow, points)| Series { flow, points }).collect();
+    run.shares = shares(directory)?;
     rows(&directory.join("acks.csv"), |row| {
         run.acks.push(ack(row)?);
         Ok(())
@@ -213,6 +217,42 @@ fn interval(row: &Row<'_>) -> Result<Interval, String> {
         srtt_s: row.maybe("srtt_s")?,
         blocked_s,
     })
+}
+
+/// What each flow got; the intervals are those of `fairness.csv`.
+fn shares(directory: &Path) -> Result<Shares, ReadError> {
+    let mut points: Vec<SharePoint> = Vec::new();
+    rows(&directory.join("fairness.csv"), |row| {
+        let mut fairness_of = [None; GROUPS];
+        for (group, index) in fairness_of.iter_mut().enumerate() {
+            *index = row.maybe(&format!("fairness_of_{group}"))?;
+        }
+        points.push(SharePoint {
+            t_s: row.get("t_s")?,
+            flows: row.get("flows")?,
+            goodput_bps: row.get("goodput_bps")?,
+            fairness: row.maybe("fairness")?,
+            fairness_of,
+        });
+        Ok(())
+    })?;
+    let mut lines: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
+    let mut at = 0;
+    rows(&directory.join("goodput.csv"), |row| {
+        let t_s: f64 = row.get("t_s")?;
+        // Rows are in order of time.
+        while points.get(at).is_some_and(|point| point.t_s < t_s) {
+            at += 1;
+        }
+        if points.get(at).is_none_or(|point| point.t_s != t_s) {
+            return Err(format!("fairness.csv has no interval that ends at {t_s}"));
+        }
+        let line = lines.entry(row.get("flow")?).or_insert_with(|| vec![None; points.len()]);
+        line[at] = Some(row.get("goodput_bps")?);
+        Ok(())
+    })?;
+    let lines = lines.into_iter().map(|(flow, goodput_bps)| ShareLine { flow, goodput_bps }).collect();
+    Ok(Shares { points, lines })
 }
 
 fn ack(row: &Row<'_>) -> Result<AckRow, String> {

@@ -15,6 +15,8 @@ pub(crate) enum Quantity {
     BitRate,
     /// A number of things.
     Count,
+    /// A number without a unit, such as an index.
+    Index,
     /// A share of one, written in per cent.
     Share,
 }
@@ -28,7 +30,7 @@ impl Quantity {
             Self::BitRate => {
                 &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s"), (1e12, "Tbit/s")]
             }
-            Self::Count => &[(1.0, "")],
+            Self::Count | Self::Index => &[(1.0, "")],
             Self::Share => &[(0.01, "%")],
         }
     }
@@ -72,7 +74,7 @@ pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     out
 }
 
-/// Three significant digits, without trailing zeros.
+/// Three significant digits, without trailing zeros; of larger numbers the whole part, in groups.
 fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
@@ -80,7 +82,7 @@ fn significant(value: f64) -> String {
         v if v >= 0.9995 => 2,
         _ => 3,
     };
-    trimmed(format!("{value:.decimals$}"))
+    trimmed(grouped(value, decimals))
 }
 
 fn trimmed(text: String) -> String {
@@ -276,6 +278,8 @@ mod tests {
             (Quantity::Time, 0.05, "50 ms"),
             (Quantity::Time, 0.000_016, "16 µs"),
             (Quantity::Time, 2.5, "2.5 s"),
+            (Quantity::Time, 12_345.6, "12,346 s"),
+            (Quantity::Index, 0.857_142, "0.857"),
             (Quantity::Bytes, 131_072.0, "131 kB"),
             (Quantity::Bytes, 4_194_304.0, "4.19 MB"),
             (Quantity::BitRate, 44.27e6, "44.3 Mbit/s"),

@@ -2,8 +2,11 @@
 //! packet trace would show them.
 //!
 //! After the graphs of Shepard's xplot and of tcptrace: data as vertical strokes, ACKs and the window as
-//! steps below and above them. Shows one flow: the whole run, and an excerpt of an interesting part. Called
-//! by `figures.rs`.
+//! steps below and above them. Shows one flow: the whole run, with the ACKs of the other
+//! flows behind it, and an excerpt of an interesting part. Called by `figures.rs`, and by `losses.rs` for
+//! excerpts of every flow.
+
+use std::collections::BTreeSet;
 
 use super::figures::{Figure, Shown, arranged, time_axis};
 use super::picture::{Key, Swatch};
@@ -11,7 +14,7 @@ use super::scale::{Axis, Quantity, range};
 use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
 use super::thin::{SLICES, keep};
-use crate::data::{PacketPoint, PointKind, RunData};
+use crate::data::{Flow, PacketPoint, PointKind, RunData, Traced};
 
 /// Strokes closer together than this part of a panel are drawn as one: less than a pixel.
 const GRAIN: f64 = 1.0 / 1_200.0;
@@ -27,27 +30,24 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         return None;
     }
     let x = time_axis(times.iter().map(Vec::as_slice));
+    let acks: Vec<PacketPoint> = shown
+        .iter()
+        .flat_map(|one| one.run.packets.iter().filter(|point| point.kind == PointKind::Ack))
+        .copied()
+        .collect();
+    let y = y_axis(traces.iter().flat_map(|(_, points)| points).chain(&acks), &x);
     let whole = |(shown, points): &(&Shown<'_>, Vec<PacketPoint>)| {
-        let y = y_axis(traces.iter().flat_map(|(_, points)| points), &x);
-        panel(shown, points, x.clone(), y, String::new(), Some("time"))
+        let mut panel = panel(shown, points, x.clone(), y.clone(), String::new(), Some("time"));
+        if let Some(first) = points.first() {
+            panel.layers.splice(0..0, others(shown.run, first.flow));
+        }
+        panel
     };
     let mut kinds = vec![traces.iter().map(whole).collect::<Vec<_>>()];
     if let Some(width) = excerpt_width(shown, &x) {
         kinds.push(traces.iter().map(|(shown, points)| excerpt(shown, points, &x, width)).collect());
     }
     let (panels, columns) = arranged(kinds);
-    let present =
-        |kind: PointKind| traces.iter().any(|(_, points)| points.iter().any(|point| point.kind == kind));
-    let keys = [
-        (PointKind::Window, "end of the receiver's window", Ink::GREY, Swatch::Line),
-        (PointKind::Data, "sent", Ink::BLUE, Swatch::Box),
-        (PointKind::Retransmit, "retransmitted", Ink::VERMILLION, Swatch::Box),
-        (PointKind::Drop, "dropped on the way", Ink::WINE, Swatch::Dot),
-        (PointKind::Sack, "SACK: received out of order", Ink::PINK, Swatch::Box),
-        (PointKind::Ack, "acknowledged", Ink::GREEN, Swatch::Line),
-    ];
-    let keys = keys.into_iter().filter(|(kind, ..)| present(*kind));
-    let keys = keys.map(|(_, name, ink, swatch)| Key { name: name.to_owned(), ink, swatch }).collect();
     let mut caption = "Each stroke is payload at the sender's NIC: when it was sent, and its position in the stream. The \
         slope is the rate; the horizontal distance to the line of ACKs is the round-trip time; the vertical distance is \
         the data in flight. Vertical columns are bursts. Data that runs along the receiver's window is limited by it. \
@@ -56,9 +56,17 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     let left_out: u64 = shown.iter().filter_map(|shown| shown.run.left_out.get("packets")).sum();
     if left_out > 0 {
         caption += &format!(
-            " The runs kept only the first packets; {} later ones are not shown.",
+            " The runs kept their first packets, and later those around losses; {} others are not shown.",
             Quantity::Count.say(left_out as f64)
         );
+    }
+    let mut keys = keys(traces.iter().flat_map(|(_, points)| points).map(|point| point.kind));
+    let has_others = traces
+        .iter()
+        .any(|(one, points)| points.first().is_some_and(|first| !others(one.run, first.flow).is_empty()));
+    if has_others {
+        let name = "acknowledged, the other flows".to_owned();
+        keys.push(Key { name, ink: Ink::PALE, swatch: Swatch::Line });
     }
     Some(Figure {
         case: String::new(),
@@ -71,10 +79,30 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     })
 }
 
+/// The legend of these kinds of points.
+pub(super) fn keys(present: impl Iterator<Item = PointKind>) -> Vec<Key> {
+    let present: BTreeSet<PointKind> = present.collect();
+    let keys = [
+        (PointKind::Window, "end of the receiver's window", Ink::GREY, Swatch::Line),
+        (PointKind::Data, "sent", Ink::BLUE, Swatch::Box),
+        (PointKind::Retransmit, "retransmitted", Ink::VERMILLION, Swatch::Box),
+        (PointKind::Drop, "dropped on the way", Ink::WINE, Swatch::Dot),
+        (PointKind::Sack, "SACK: received out of order", Ink::PINK, Swatch::Box),
+        (PointKind::Ack, "acknowledged", Ink::GREEN, Swatch::Line),
+    ];
+    let keys = keys.into_iter().filter(|(kind, ..)| present.contains(kind));
+    keys.map(|(_, name, ink, swatch)| Key { name: name.to_owned(), ink, swatch }).collect()
+}
+
 /// The points of the first flow that has any, in order of time.
 fn trace(run: &RunData) -> Vec<PacketPoint> {
     let flow = run.packets.iter().map(|point| point.flow).min();
-    let points = run.packets.iter().filter(|point| Some(point.flow) == flow && point.t_s.is_finite());
+    flow.map_or_else(Vec::new, |flow| trace_of(run, flow))
+}
+
+/// The points of a flow, in order of time.
+pub(super) fn trace_of(run: &RunData, flow: u32) -> Vec<PacketPoint> {
+    let points = run.packets.iter().filter(|point| point.flow == flow && point.t_s.is_finite());
     let mut points: Vec<_> = points.copied().collect();
     points.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
     points
@@ -82,7 +110,7 @@ fn trace(run: &RunData) -> Vec<PacketPoint> {
 
 /// An axis over the payload that was sent and acknowledged between the ends of `x`. A window that ends far
 /// above it is cut off.
-fn y_axis<'a>(points: impl Iterator<Item = &'a PacketPoint>, x: &Axis) -> Axis {
+pub(super) fn y_axis<'a>(points: impl Iterator<Item = &'a PacketPoint>, x: &Axis) -> Axis {
     let points = points.filter(|point| (x.low..=x.high).contains(&point.t_s));
     let (mut values, mut windows) = (Vec::new(), Vec::new());
     for point in points {
@@ -132,7 +160,7 @@ fn excerpt(shown: &Shown<'_>, points: &[PacketPoint], whole: &Axis, width: f64) 
     panel(shown, points, x, y, note.to_owned(), None)
 }
 
-fn panel(
+pub(super) fn panel(
     shown: &Shown<'_>,
     points: &[PacketPoint],
     x: Axis,
@@ -141,6 +169,7 @@ fn panel(
     zooms: Option<&'static str>,
 ) -> Panel {
     let width = x.high - x.low;
+    let flow = points.first().map(|point| point.flow);
     // Lines continue beyond both sides.
     let near = |point: &&PacketPoint| (x.low - width / 4.0..=x.high + width / 4.0).contains(&point.t_s);
     let near: Vec<_> = points.iter().filter(near).collect();
@@ -149,12 +178,7 @@ fn panel(
         strokes: joined(of(kind), width * GRAIN, (y.high - y.low) * GRAIN),
         bold,
     };
-    let steps = |kind: PointKind| {
-        let (times, values): (Vec<_>, Vec<_>) = of(kind).map(|point| (point.t_s, point.seq as f64)).unzip();
-        let kept = keep(&times, &[&values], SLICES);
-        let points = kept.into_iter().map(|at| (times[at], values[at])).collect();
-        Shape::Line { points, step: true, dashed: false }
-    };
+    let steps = |kind: PointKind| steps(shown.run, flow, of(kind));
     let drops = of(PointKind::Drop).map(|point| (point.t_s, point.seq as f64 + f64::from(point.len) / 2.0));
     let layers = [
         ("end of the receiver's window", steps(PointKind::Window), Ink::GREY),
@@ -177,6 +201,52 @@ fn panel(
         shape: 0.78,
         zooms,
     }
+}
+
+/// A line through points of a flow, interrupted where packets were not kept.
+fn steps(run: &RunData, flow: Option<u32>, points: impl Iterator<Item = PacketPoint>) -> Shape {
+    let (times, values): (Vec<_>, Vec<_>) = points.map(|point| (point.t_s, point.seq as f64)).unzip();
+    let kept = keep(&times, &[&values], SLICES);
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for at in kept {
+        let time = times[at];
+        // What was not kept is not known: no line leads over it.
+        if let Some(last) = points.last().filter(|last| has_gap(&run.traced, flow, last.0, time)) {
+            points.push((last.0, f64::NAN));
+        }
+        points.push((time, values[at]));
+    }
+    Shape::Line { points, step: true, dashed: false }
+}
+
+/// What was acknowledged of the flows beside the one that is shown.
+fn others(run: &RunData, shown: u32) -> Vec<Layer> {
+    let others = run.flows.iter().filter(|flow| flow.id != shown);
+    let line = |flow: &Flow| {
+        let acks: Vec<PacketPoint> = acks_of(run, flow.id).collect();
+        let name = format!("acknowledged, {}", flow.name);
+        let shape = steps(run, Some(flow.id), acks.iter().copied());
+        (!acks.is_empty()).then_some(Layer { name, shape, ink: Ink::PALE, variant: None })
+    };
+    others.filter_map(line).collect()
+}
+
+fn acks_of(run: &RunData, flow: u32) -> impl Iterator<Item = PacketPoint> {
+    let points = trace_of(run, flow).into_iter();
+    points.filter(|point| point.kind == PointKind::Ack)
+}
+
+/// Whether packets between two times may not have been kept.
+fn has_gap(traced: &Traced, flow: Option<u32>, from_s: f64, to_s: f64) -> bool {
+    let Some(whole_until_s) = traced.whole_until_s else { return false };
+    // The end of what is known without a gap from `from_s` on.
+    let mut known_s = from_s.max(whole_until_s);
+    for window in traced.windows.iter().filter(|window| Some(window.flow) == flow) {
+        if window.from_s <= known_s {
+            known_s = known_s.max(window.to_s);
+        }
+    }
+    known_s < to_s
 }
 
 /// Strokes for points, where indistinguishable ones are joined: those in the same grain of time that touch or

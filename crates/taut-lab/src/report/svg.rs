@@ -24,6 +24,8 @@ pub(crate) enum Shape {
     /// The area below points, down to the axis. Of a stack, the topmost layer comes first: the next ones
     /// cover it.
     Area(Vec<(f64, f64)>),
+    /// The area between two lines: `x`, from `y`, to `y`.
+    Band(Vec<(f64, f64, f64)>),
     /// Vertical strokes: `x`, from `y`, to `y`.
     Strokes {
         /// The strokes.
@@ -363,6 +365,19 @@ impl Panel {
             }
             Shape::Area(points) => {
                 let d = area(points.iter().map(at), plot.height);
+                path(format!("edge thin i{ink}"), d);
+            }
+            Shape::Band(points) => {
+                let upper = points.iter().filter_map(|&(x, _, to)| at(&(x, to)));
+                let lower = points.iter().rev().filter_map(|&(x, from, _)| at(&(x, from)));
+                let mut d = String::new();
+                for (x, y) in upper.chain(lower) {
+                    let command = if d.is_empty() { 'M' } else { 'L' };
+                    _ = write!(d, "{command}{} {}", number(x), number(y));
+                }
+                if !d.is_empty() {
+                    d.push('Z');
+                }
                 path(format!("edge thin i{ink}"), d);
             }
             Shape::Strokes { strokes, bold } => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+mod flows;
 mod pages;
 
 use roxmltree::{Document, Node};
@@ -58,6 +59,19 @@ fn histogram(name: &str, unit: &str, counts: &[u64]) -> Histogram {
     }
 }
 
+/// Two flows, of which the second gets twice as much as the first: Jain's index is 9 / (2 · 5).
+fn shares() -> Shares {
+    let point = |at: u32| SharePoint {
+        t_s: f64::from(at) * 0.1,
+        flows: 2,
+        goodput_bps: 3e6,
+        fairness: Some(0.9),
+        ..SharePoint::default()
+    };
+    let line = |flow: u32| ShareLine { flow, goodput_bps: vec![Some(f64::from(flow + 1) * 1e6); 20] };
+    Shares { points: (1..=20).map(point).collect(), lines: vec![line(0), line(1)] }
+}
+
 /// A run of 20 samples, 12 segments of which one is lost, and a distribution of each kind.
 fn run(variant: &str) -> RunData {
     let mut packets = Vec::new();
@@ -83,17 +97,28 @@ fn run(variant: &str) -> RunData {
             interval_s: 0.1,
             ..Meta::default()
         },
-        flows: vec![Flow {
-            name: "bulk".into(),
-            from: "client".into(),
-            srtt_s: Some(0.02),
-            blocked: vec![
-                Share { name: "cwnd".into(), seconds: 1.5 },
-                Share { name: "small-queue".into(), seconds: 0.5 },
-            ],
-            ..Flow::default()
-        }],
+        flows: vec![
+            Flow {
+                name: "bulk".into(),
+                from: "client".into(),
+                srtt_s: Some(0.02),
+                goodput_bps: 1e6,
+                blocked: vec![
+                    Share { name: "cwnd".into(), seconds: 1.5 },
+                    Share { name: "small-queue".into(), seconds: 0.5 },
+                ],
+                ..Flow::default()
+            },
+            // Only its shares are known.
+            Flow { id: 1, name: "other".into(), from: "client".into(), goodput_bps: 2e6, ..Flow::default() },
+        ],
         series: vec![Series { flow: 0, points: (1..=20).map(|at| sample(at, 0.1)).collect() }],
+        shares: shares(),
+        traced: Traced {
+            losses: 2,
+            windows: vec![LossWindow { flow: 0, t_s: 0.6, from_s: 0.5, to_s: 1.2, losses: 2 }],
+            ..Traced::default()
+        },
         packets,
         histograms: vec![
             histogram("rtt", "us", &[1, 5, 4]),
@@ -139,6 +164,11 @@ fn set(variants: &[&str]) -> RunSet {
         },
         runs: variants.iter().map(|variant| run(variant)).collect(),
     }
+}
+
+/// The pictures of [`run`]: only one of its flows has a series.
+fn names() -> Vec<&'static str> {
+    NAMES.into_iter().filter(|name| *name != "flows").collect()
 }
 
 fn named(set: &RunSet, name: &str) -> Figure {
@@ -204,7 +234,7 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
 #[test]
 fn a_full_run_has_every_picture() {
     let figures = figures(&set(&["before", "after"]));
-    assert_eq!(figures.iter().map(Figure::name).collect::<Vec<_>>(), NAMES);
+    assert_eq!(figures.iter().map(Figure::name).collect::<Vec<_>>(), names());
     for figure in &figures {
         assert!(figure.caption().len() > 100 && figure.caption().ends_with('.'), "{}", figure.name());
         assert!(!figure.caption().contains("  "), "{}", figure.caption());
@@ -362,7 +392,7 @@ fn shares_fill_their_row() {
 #[test]
 fn axes_cover_what_is_drawn() {
     let set = set(&["before", "after"]);
-    for figure in figures(&set).iter().filter(|figure| !["sequence"].contains(&figure.name())) {
+    for figure in figures(&set).iter().filter(|figure| !["sequence", "losses"].contains(&figure.name())) {
         let svg = figure.svg(&set, Theme::Light);
         let document = Document::parse(&svg).unwrap();
         let mut seen = 0;

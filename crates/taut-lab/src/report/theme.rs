@@ -35,6 +35,20 @@ impl Ink {
         Self::INDIGO,
         Self::GREY,
     ];
+
+    /// Colours of lines in one panel.
+    pub(crate) const LINES: [Self; 10] = [
+        Self::VERMILLION,
+        Self::BLUE,
+        Self::GREEN,
+        Self::ORANGE,
+        Self::PINK,
+        Self::SKY,
+        Self::INDIGO,
+        Self::WINE,
+        Self::OLIVE,
+        Self::GREY,
+    ];
 }
 
 /// The palette on light and dark backgrounds, by [`Ink`].

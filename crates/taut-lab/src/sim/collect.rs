@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use taut_core::{ConnInfo, Instant};
+use taut_core::{ConnInfo, Duration, Instant};
 use taut_sim::{BEGIN, HostId, Interest, PacketView, Place, Probe, ProbeEvent};
 use taut_wire::tcp::Flags;
 
@@ -13,12 +13,12 @@ use crate::events::EventLog;
 use crate::stats::{Tally, Thinned};
 use crate::view;
 
+use super::points::Points;
+
 /// Largest number of flows with points and rows.
 pub(super) const FLOWS_MAX: usize = 8;
 /// Largest number of rows for ACKs, of all flows.
 const ACKS_MAX: usize = 20_000;
-/// Largest number of points of time-sequence graphs.
-const POINTS_MAX: usize = 20_000;
 
 /// Identifies a connection: its sender's host and both ports.
 pub(super) type Key = (u32, u16, u16);
@@ -39,6 +39,8 @@ struct Track {
     /// End positions of unacknowledged data, and when its stack handed it out; no time for retransmitted
     /// data.
     sent: VecDeque<(u64, Option<Instant>)>,
+    /// The last round-trip time.
+    rtt: Option<Duration>,
 }
 
 impl Track {
@@ -83,8 +85,7 @@ pub(super) struct Collector {
     /// Connections in the order of their first packets.
     pub(super) keys: Vec<Key>,
     pub(super) acks: Option<Thinned<(Key, AckRow)>>,
-    pub(super) points: Vec<(Key, PacketPoint)>,
-    pub(super) points_left_out: u64,
+    pub(super) points: Points,
     pub(super) events: Option<EventLog>,
     pub(super) capture: Option<Capture>,
     is_kept: bool,
@@ -118,8 +119,7 @@ impl Collector {
             network_drops: 0,
             keys: Vec::new(),
             acks: is_kept.then(|| Thinned::new(ACKS_MAX)),
-            points: Vec::new(),
-            points_left_out: 0,
+            points: Points::new(),
             events: is_kept.then(EventLog::new),
             capture: is_kept.then(|| Capture::new(&names)),
             names,
@@ -224,11 +224,8 @@ impl Collector {
         if !self.is_kept || !self.keys.iter().take(FLOWS_MAX).any(|known| *known == key) {
             return;
         }
-        if self.points.len() == POINTS_MAX {
-            self.points_left_out += 1;
-        } else {
-            self.points.push((key, point));
-        }
+        let rtt = self.tracks.get(&key).and_then(|track| track.rtt);
+        self.points.push(key, point, rtt);
     }
 
     fn delivered(&mut self, now: Instant, host: HostId, packet: &PacketView<'_>) {
@@ -251,10 +248,11 @@ impl Collector {
             newest = handed.or(newest);
             track.sent.pop_front();
         }
-        if let Some(handed) = newest
-            && now >= self.from
-        {
-            self.rtt_ns.add(now.since(handed).as_nanos());
+        if let Some(handed) = newest {
+            track.rtt = Some(now.since(handed));
+            if now >= self.from {
+                self.rtt_ns.add(now.since(handed).as_nanos());
+            }
         }
         let window = acked + (u64::from(tcp.window) << track.shift);
         let is_news = acked > track.acked || newest.is_some();
