@@ -36,8 +36,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         say(losses)
     );
     if drawn < losses {
-        caption +=
-            " Those that were left out are like the others: the pictures are spread evenly over the run.";
+        caption += " The pictures are spread evenly over the run.";
     }
     let columns = if panels.len() == 1 { 1 } else { 3 };
     Some(Figure {
