@@ -189,8 +189,8 @@ fn of_one(conn: &ConnReportSnapshot) -> String {
     text
 }
 
-/// A line on the small queue where completions are measured, as its limit is not of the connection alone; and where the link
-/// paces, as the limit then depends on how late the stack looks.
+/// A line on the small queue where completions are measured, as its limit is not of the connection alone; and
+/// where the link paces, as the limit then depends on how late the stack looks.
 fn small_queue(tsq: &TsqSnapshot) -> Option<String> {
     if let ("delivered", Some(late)) = (tsq.rule.as_str(), tsq.time_ns) {
         return Some(format!(

@@ -1,5 +1,6 @@
-//! Flows without end: guests come and go, upstreams answer, refuse, reset and keep silent, for hours of virtual time. GW-73 of
-//! `docs/gateway.md`. A test binary of its own, because it counts what is allocated. `make gateway-soak` runs ten million.
+//! Flows without end: guests come and go, upstreams answer, refuse, reset and keep silent, for hours of
+//! virtual time. GW-73 of `docs/gateway.md`. A test binary of its own, because it counts what is allocated.
+//! `make gateway-soak` runs ten million.
 //!
 //! ```text
 //!   guests: a stack ═══ 5 ms each way ═══ a stack, with a filter for everything ── Gateway ── the upstream: by the port
@@ -59,7 +60,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Until as many connections are in TIME-WAIT, and as many silent upstreams are waited for, as there will be.
 const WARM_UP: Duration = Duration::from_secs(400);
 
-/// What becomes of a flow. Its port says so.
+/// How a flow ends. The port that it goes to says which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fated {
     GuestEnds = 1,
@@ -144,7 +145,7 @@ struct World {
     rng: u64,
 }
 
-/// What the gateway does allocates for the gateway.
+/// Counts what a call allocates as the gateway's.
 fn gateways<R>(call: impl FnOnce() -> R) -> R {
     IS_GATEWAY.store(true, Relaxed);
     let result = call();
@@ -506,8 +507,8 @@ impl World {
     }
 }
 
-/// So many flows, after a warm-up. What the gateway and its stack hold in the last tenth is what they held in the first, to a
-/// hundredth; in the end they hold nothing.
+/// So many flows, after a warm-up. What the gateway and its stack hold in the last tenth is what they held in
+/// the first, to a hundredth; in the end they hold nothing.
 fn soak(flows: u64) {
     let mut world = World::new();
     let mut held = vec![0_i64; 10];

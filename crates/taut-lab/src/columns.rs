@@ -12,7 +12,7 @@ pub struct Column {
     pub name: String,
     /// Its unit, [`COUNT`] for numbers of things, or [`WORD`].
     pub unit: &'static str,
-    /// What it holds.
+    /// The meaning of its values.
     pub label: String,
 }
 

@@ -388,8 +388,8 @@ pub struct LossWindow {
 /// As many `[[flows]]` of a scenario have figures of their own.
 pub const GROUPS: usize = 8;
 
-/// Goodput of every flow over time, and how evenly it was shared. Long runs have longer intervals here than in
-/// [`RunData::series`].
+/// Goodput of every flow over time, and how evenly it was shared. Long runs have longer intervals here than
+/// in [`RunData::series`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     /// The intervals in order of time.

@@ -143,7 +143,8 @@ pub enum HostKind {
     #[default]
     #[serde(rename = "ideal")]
     Ideal,
-    /// As measured at the ends of live runs under this kernel: taut's thread as the sender, the kernel as the receiver.
+    /// As measured at the ends of live runs under this kernel: taut's thread as the sender, the kernel as the
+    /// receiver.
     #[serde(rename = "linux-6.18")]
     Linux618,
 }

@@ -1,4 +1,5 @@
-//! What hosts are like by `host = "…"`, and how seeds differ. The numbers are those of the statements in docs/lab.md.
+//! What hosts are like by `host = "…"`, and how seeds differ. The numbers are those of the statements in
+//! docs/lab.md.
 
 use std::collections::BTreeMap;
 
@@ -83,8 +84,8 @@ fn cal_01_ideal_is_the_default_and_every_part_can_be_taken_back() {
     }
 }
 
-/// As live under Linux 6.18: at 100 Mbit/s each segment arrives alone, and 1.75 and 1.82 share an ACK; at 1 Gbit/s, 2.97 and
-/// 3.03 do (over 40 ms and 1 ms each).
+/// As live under Linux 6.18: at 100 Mbit/s each segment arrives alone, and 1.75 and 1.82 share an ACK; at 1
+/// Gbit/s, 2.97 and 3.03 do (over 40 ms and 1 ms each).
 #[test]
 fn cal_02_segments_share_an_ack_as_live() {
     for (rate, most, per_ack) in [("100mbit", 1.01, 1.7..=2.05), ("1gbit", 3.0, 2.85..=3.15)] {
@@ -109,7 +110,8 @@ fn cal_03_flows_start_at_random_within_a_round_trip() {
         assert!(late.iter().all(|late| (0.0..0.011).contains(late)), "seed {seed}: {late:?}");
         all.extend(late);
     }
-    // Of forty draws, each half of the time has some: that it has fewer than 8 has a probability of 1 in 10,000.
+    // Of forty draws, each half of the time has some: that it has fewer than 8 has a probability of 1 in
+    // 10,000.
     let early = all.iter().filter(|late| **late < 0.005).count();
     assert!((8..=32).contains(&early), "{early} of 40: {all:?}");
     let own = connected_s(&run(1, &["flows.0.phase=50ms", SHORT]));
@@ -126,8 +128,8 @@ fn cal_04_seeds_differ_and_one_seed_is_one_run() {
     let runs: Vec<_> = (1..=10).map(|seed| run(seed, &[MEASURED]).metrics).collect();
     for (index, one) in runs.iter().enumerate() {
         assert!(!runs[..index].contains(one), "seed {} is an earlier one", index + 1);
-        // 1448 of 1538 bytes are payload. What arrived behind a hole before measuring began is read in it: at most what path
-        // and queue hold, 250 kB, 2 Mbit/s of this second.
+        // 1448 of 1538 bytes are payload. What arrived behind a hole before measuring began is read in it: at
+        // most what path and queue hold, 250 kB, 2 Mbit/s of this second.
         assert!((80.0..=96.2).contains(&one["goodput"]), "{}", one["goodput"]);
     }
 }

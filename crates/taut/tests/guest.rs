@@ -98,8 +98,8 @@ fn faster_flows_in_a_guest_beside_the_kernel() {
     print!("{}", guest.run("inside_beside_the_kernel", 2 * PATIENCE));
 }
 
-/// `make guest`: the same while eight threads never let the only processor rest. With two processors, this would say little:
-/// see [`two_processors_of_a_guest_take_turns`].
+/// `make guest`: the same while eight threads never let the only processor rest. With two processors, this
+/// would say little: see [`two_processors_of_a_guest_take_turns`].
 #[test]
 #[ignore = "takes minutes"]
 fn faster_flows_in_a_guest_whose_processor_is_busy() {
@@ -108,7 +108,8 @@ fn faster_flows_in_a_guest_whose_processor_is_busy() {
     print!("{}", guest.run("inside_beside_the_kernel", 4 * PATIENCE));
 }
 
-/// `make guest`: one of two threads that have a processor each, and nothing else to share it with, stands still for long.
+/// `make guest`: one of two threads that have a processor each, and nothing else to share it with, stands
+/// still for long.
 #[test]
 #[ignore = "takes minutes"]
 fn two_processors_of_a_guest_take_turns() {
@@ -576,8 +577,9 @@ impl Drop for Raise<'_> {
     }
 }
 
-/// Keeps a processor busy until `stop`; `longest` is the most time between two rounds, in ns. Not by `spin_loop`: where a guest's
-/// processors take turns, that instruction ends a turn, and it takes a microsecond.
+/// Keeps a processor busy until `stop`; `longest` is the most time between two rounds, in ns. Not by
+/// `spin_loop`: where a guest's processors take turns, that instruction ends a turn, and it takes a
+/// microsecond.
 fn spin(stop: &AtomicBool, longest: &AtomicU64) {
     let mut before = now();
     while !stop.load(Ordering::Relaxed) {
@@ -630,7 +632,8 @@ fn inside_beside_the_kernel() {
                 let measured = run();
                 let shares = measured.shares(flows, rate, span);
                 measured.print(name, flows, rate, shares);
-                // The stack's own pacing makes good 10 ms of a late timer (PACE-19), and may lose what is beyond.
+                // The stack's own pacing makes good 10 ms of a late timer (PACE-19), and may lose what is
+                // beyond.
                 let least = if busy > 0 && name == "internal" { 0.8 } else { 0.99 };
                 assert!(shares.0 > least && shares.1 < 1.01, "{name}: {shares:?}");
             }

@@ -1,5 +1,5 @@
-//! `taut gateway --run` under load: many connections at once, and many short fetches over TLS, as a package manager makes them:
-//! GW-74 and 75 of `docs/gateway.md`. `make gateway-load` has ten thousand connections.
+//! `taut gateway --run` under load: many connections at once, and many short fetches over TLS, as a package
+//! manager makes them: GW-74 and 75 of `docs/gateway.md`. `make gateway-load` has ten thousand connections.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use taut_testbed::{PATIENCE, eventually};
+use taut_testbed::PATIENCE;
 
 use super::support::{Lab, taut};
 
@@ -35,7 +35,8 @@ fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
     Some(lab)
 }
 
-/// Sends back what clients send, eight bytes a time, in one thread: a client that waits keeps no other waiting.
+/// Sends back what clients send, eight bytes a time, in one thread: a client that waits keeps no other
+/// waiting.
 fn echo(listener: &TcpListener, stop: &AtomicBool) -> usize {
     use rustix::event::epoll;
     let waits = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -70,7 +71,7 @@ fn echo(listener: &TcpListener, stop: &AtomicBool) -> usize {
                     free.push(data.u64() as usize);
                     open -= 1;
                 }
-                // A program that is just being started still has a copy of it.
+                // Closed here; a program that is just being started still has a copy of the descriptor.
                 None => {}
                 other => panic!("{other:?}"),
             }
@@ -92,7 +93,6 @@ fn many_connections(name: &str, count: usize) {
         let output = lab.output(
             taut(&args).stdin(Stdio::null()).env(COUNT, count.to_string()).env(PORT, port.to_string()),
         );
-        // What is over is known to the server, too.
         stop.store(true, Ordering::Relaxed);
         let most = server.join().unwrap();
         let said =
@@ -166,18 +166,9 @@ fn fetches(name: &str, count: usize) {
     assert!(made.status.success(), "{made:?}");
     let sums: Vec<_> =
         (0..FILES).map(|file| lab.file(&format!("file{file}"), 1_000 + 9_000 * file as u64)).collect();
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
-        .concat();
-    let config = format!(
-        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; events {{}} http {{ access_log off; \
-         {temporary} server {{ listen 443 ssl; ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem; root {dir}; }} }}"
-    );
-    std::fs::write(lab.dir.join("nginx.conf"), config).unwrap();
-    let mut nginx = Command::new("/usr/sbin/nginx");
-    nginx.arg("-e").arg(lab.dir.join("error.log")).arg("-c").arg(lab.dir.join("nginx.conf"));
-    let _nginx = lab.spawn(nginx.stdin(Stdio::null()));
-    eventually("nginx has its pid file", || lab.dir.join("pid").exists());
+    let _nginx = lab.nginx(&format!(
+        "listen 443 ssl; ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem;"
+    ));
     // A list of what to fetch, for one curl that has sixteen transfers at a time.
     let mut list = File::create(lab.dir.join("list")).unwrap();
     for number in 0..count {
@@ -209,7 +200,8 @@ fn three_thousand_fetches_over_tls() {
     fetches("gateway-three-thousand", 3_000);
 }
 
-/// Bytes that the gateway's processes have to themselves: of `parent`, and of its children that are not the guest.
+/// Bytes that the gateway's processes have to themselves: of `parent`, and of its children that are not the
+/// guest.
 fn own_bytes(parent: u32) -> u64 {
     let children =
         std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
@@ -226,7 +218,8 @@ fn own_bytes(parent: u32) -> u64 {
     std::iter::once(parent).chain(children.filter(is_gateway)).map(own).sum()
 }
 
-/// `make gateway-soak`: connections that come and go for so many minutes, and what the gateway holds meanwhile.
+/// `make gateway-soak`: connections that come and go for so many minutes, and what the gateway holds
+/// meanwhile.
 #[test]
 #[ignore = "takes an hour"]
 fn an_hour_of_connections_leaves_nothing_behind() {

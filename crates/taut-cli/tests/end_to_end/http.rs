@@ -104,26 +104,7 @@ fn kernel_nginx_serves_a_large_file_to_taut_get() {
     let Some(lab) = Lab::new("nginx", &["nginx"]) else { return };
     let bytes = live_bytes();
     let sha256 = lab.file("large", bytes);
-    let dir = lab.dir.display();
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
-        .concat();
-    // One process, so that killing it ends it.
-    let config = format!(
-        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; events {{}} http {{ access_log off; \
-         sendfile on; {temporary} server {{ listen 80; root {dir}; }} }}"
-    );
-    std::fs::write(lab.dir.join("nginx.conf"), config).unwrap();
-    let path = lab.dir.join("nginx.conf");
-    let log = lab.dir.join("error.log");
-    let nginx = Command::new("/usr/sbin/nginx")
-        .arg("-e")
-        .arg(log)
-        .arg("-c")
-        .arg(path)
-        .stdin(Stdio::null())
-        .spawn_in(&lab);
-    taut_testbed::eventually("nginx has its pid file", || lab.dir.join("pid").exists());
+    let nginx = lab.nginx("listen 80;");
     let url = format!("http://{KERNEL}/large");
     let output = lab.output(&mut crate::support::taut(&["get", &url, "--output", "copy", "--json"]));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -140,15 +121,4 @@ fn kernel_nginx_serves_a_large_file_to_taut_get() {
     let refused = lab.output(&mut crate::support::taut(&["get", &url]));
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("refused"));
-}
-
-/// `Command::spawn` in a lab, at the end of a chain of calls.
-trait SpawnIn {
-    fn spawn_in(&mut self, lab: &Lab) -> crate::support::Running;
-}
-
-impl SpawnIn for Command {
-    fn spawn_in(&mut self, lab: &Lab) -> crate::support::Running {
-        lab.spawn(self)
-    }
 }

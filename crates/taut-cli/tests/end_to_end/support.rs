@@ -64,6 +64,26 @@ impl Lab {
         hex(&meter.finish())
     }
 
+    /// Starts nginx, which serves the files of the lab's directory. `listens` says where, in its language.
+    pub(crate) fn nginx(&self, listens: &str) -> Running {
+        let dir = self.dir.display();
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
+            .concat();
+        // One process, so that killing it ends it.
+        let config = format!(
+            "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; events {{}} http {{ \
+             access_log off; sendfile on; {temporary} server {{ {listens} root {dir}; }} }}"
+        );
+        let path = self.dir.join("nginx.conf");
+        std::fs::write(&path, config).unwrap();
+        let mut nginx = Command::new("/usr/sbin/nginx");
+        nginx.arg("-e").arg(self.dir.join("error.log")).arg("-c").arg(path);
+        let running = self.spawn(nginx.stdin(Stdio::null()));
+        eventually("nginx has its pid file", || self.dir.join("pid").exists());
+        running
+    }
+
     /// Starts a program in the namespace.
     pub(crate) fn spawn(&self, command: &mut Command) -> Running {
         let what = format!("{command:?}");

@@ -164,7 +164,8 @@ pub struct ConnInfo {
     /// What may be below TCP by that rule. `measured`: payload of all connections of the stack. Else bytes of this
     /// connection, overhead included, for its next full packet. `None` if there is no limit.
     pub tsq_limit: Option<u64>,
-    /// The completion time, once it was measured. By `delivered` above a link that paces: how late the stack may look, if it was late.
+    /// The completion time, once it was measured. By `delivered` above a link that paces: how late the stack
+    /// may look, if it was late.
     pub tsq_time: Option<Duration>,
     /// Bytes in the write queue and in flight, overhead included.
     pub wmem_queued: u32,

@@ -19,11 +19,12 @@
 //! asks for more with a smaller shift. The cap (4 MiB) bounds the queue of a fast flow. A
 //! retransmission has twice the limit, because it is more urgent than the data queued in front of it.
 //!
-//! **Which rate.** Linux takes the pacing rate. On a local path nothing ends slow start: the window grows to twice
-//! the data in flight, and the pacing rate is twice the window per round trip. A millisecond of that rate is four
-//! milliseconds of the link. So the rate here is at most 9/8 of the delivery rate ([`TsqMode::Delivered`]). The
-//! eighth leaves room to grow in each round trip, and two packets are always allowed. Above a link that paces, it has what
-//! lasts until a thread that is late looks again, too: [`tsq_paced`](super::tsq_paced).
+//! **Which rate.** Linux takes the pacing rate. On a local path nothing ends slow start: the window grows to
+//! twice the data in flight, and the pacing rate is twice the window per round trip. A millisecond of that
+//! rate is four milliseconds of the link. So the rate here is at most 9/8 of the delivery rate
+//! ([`TsqMode::Delivered`]). The eighth leaves room to grow in each round trip, and two packets are always
+//! allowed. Above a link that paces, it has what lasts until a thread that is late looks again, too:
+//! [`tsq_paced`](super::tsq_paced).
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
@@ -198,7 +199,7 @@ impl Limit {
         }
     }
 
-    /// What lasts until the stack looks again. Linux looks at once.
+    /// Bytes that last until a late thread looks again. Linux is never late.
     fn ahead(&self) -> u64 {
         match self.mode {
             _ if self.ahead.is_zero() => 0,

@@ -1,11 +1,12 @@
-//! A small queue above a link that paces: as much below TCP as lasts until the stack looks again.
-//! taut's own, beside the rule of [`tsq`](super::tsq), of whose limit it is a part. Called by `commit` when a connection that
-//! waited at that gate is asked again.
+//! A small queue above a link that paces: as much below TCP as lasts until the stack looks again. taut's own,
+//! beside the rule of [`tsq`](super::tsq), of whose limit it is a part. Called by `commit` when a connection
+//! that waited at that gate is asked again.
 //!
-//! **Problem.** Where the link holds packets until they may leave (fq), Linux's sender hears of each departure in an
-//! interrupt, and two packets below are enough. A stack in userspace hears when its thread runs. On a busy machine that may be
-//! tens of milliseconds later, and all that was below left long ago: two packets of two segments are 4.7 ms at 10 Mbit/s. So
-//! the flow has a part of its rate, although nothing on the path is in its way.
+//! **Problem.** Where the link holds packets until they may leave (fq), Linux's sender hears of each
+//! departure in an interrupt, and two packets below are enough. A stack in userspace hears when its thread
+//! runs. On a busy machine that may be tens of milliseconds later, and all that was below left long ago: two
+//! packets of two segments are 4.7 ms at 10 Mbit/s. So the flow has a part of its rate, although nothing on
+//! the path is in its way.
 //!
 //! **Rule.** The limit of [`tsq`](super::tsq) has, beyond what it has anyway,
 //!
@@ -13,21 +14,24 @@
 //!   rate · ahead        ahead: time, one for the whole stack
 //! ```
 //!
-//! - A connection waited at this gate, and when it is asked again nothing of it is below, and the departure of its next packet
-//!   was due s ago: the stack has looked too late by s. `ahead` grows by s, but not for each connection that this look finds
-//!   so: they all waited for the same thread. It is never more than [`MOST`].
+//! - A connection waited at this gate, and when it is asked again nothing of it is below, and the departure
+//!   of its next packet was due s ago: the stack has looked too late by s. `ahead` grows by s, but not for
+//!   each connection that this look finds so: they all waited for the same thread. It is never more than
+//!   [`MOST`].
 //! - If something is below, or the next departure is still to come, that much time was to spare. The least of
 //!   [`FORGET_AFTER`] is taken off `ahead`.
 //!
-//! **Why not the time by which tickets are late.** In front of a line that is slower than the flows, tickets are late because
-//! packets wait in front of that line. More below TCP would make them later, and so on. But there the first ticket tells that one
-//! packet has left, and the others are below: time to spare. That is how Linux's byte queue limits tell the two apart.
+//! **Why not the time by which tickets are late.** In front of a line that is slower than the flows, tickets
+//! are late because packets wait in front of that line. More below TCP would make them later, and so on. But
+//! there the first ticket tells that one packet has left, and the others are below: time to spare. That is
+//! how Linux's byte queue limits tell the two apart.
 //!
-//! **What it costs.** The link spaces these packets, so what is below is in nobody's way: other flows leave at their own times. But
-//! the sender decides earlier what leaves, by `ahead` at most.
+//! **What it costs.** The link spaces these packets, so what is below is in nobody's way: other flows leave
+//! at their own times. But the sender decides earlier what leaves, by `ahead` at most.
 //!
-//! **Numbers.** fq drops the packets of a flow beyond a hundred (`flow_limit`). At least a millisecond of the rate is in one, as
-//! [`tso_autosize`](super::tso_autosize) cuts them, so 50 ms are half of that. `tcp_limit_output_bytes` bounds the whole limit.
+//! **Numbers.** fq drops the packets of a flow beyond a hundred (`flow_limit`). At least a millisecond of the
+//! rate is in one, as [`tso_autosize`](super::tso_autosize) cuts them, so 50 ms are half of that.
+//! `tcp_limit_output_bytes` bounds the whole limit.
 
 use crate::words::{Duration, Instant};
 
@@ -41,10 +45,10 @@ const FORGET_AFTER: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     time: Duration,
-    /// What it was before the look at `at`.
+    /// The same before the latest look, which was at `at`.
     before: Duration,
     at: Instant,
-    /// The least time to spare since then.
+    /// The least time that was to spare since `since`.
     spare: Duration,
     since: Instant,
 }
@@ -67,8 +71,8 @@ impl Ahead {
         self.time
     }
 
-    /// A connection that waited for its tickets is asked again: `below` bytes are still below TCP, and its next packet may leave
-    /// at `departure`.
+    /// A connection that waited for its tickets is asked again: `below` bytes are still below TCP, and its
+    /// next packet may leave at `departure`.
     pub(crate) fn on_asked(&mut self, now: Instant, below: u32, rate: u64, departure: Instant) {
         if now > self.at {
             (self.at, self.before) = (now, self.time);
@@ -136,14 +140,14 @@ mod tests {
         }
         ahead.on_asked(at(11_000), 12_500, RATE, at(11_000));
         assert_eq!(ahead.time(), ms(16), "the least of 6, 4, 7 and 10 ms");
-        // From here on again; a late look meanwhile begins anew.
+        // Another ten seconds begin, and a late look begins them once more.
         ahead.on_asked(at(12_000), 12_500, RATE, at(12_000));
         ahead.on_asked(at(20_000), 0, RATE, at(19_999));
         ahead.on_asked(at(29_999), 12_500, RATE, at(29_999));
         assert_eq!(ahead.time(), ms(17));
         ahead.on_asked(at(30_000), 25_000, RATE, at(30_000));
         assert_eq!(ahead.time(), ms(7));
-        // What was to spare is more than there is.
+        // More was to spare than is left.
         ahead.on_asked(at(40_000), 62_500, RATE, at(40_000));
         assert_eq!(ahead.time(), Duration::ZERO);
     }

@@ -153,8 +153,8 @@ impl DelayedAck {
         self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));
         self.follow_gaps(now, arrival);
 
-        // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once. Linux: that segment
-        // alone (`ICSK_ACK_NOW`); those that follow are acknowledged as they are without a hole.
+        // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once. Linux: that
+        // segment alone (`ICSK_ACK_NOW`); those that follow are acknowledged as they are without a hole.
         if !arrival.reordered {
             self.flags &= !DUPS;
             if !arrival.in_order {

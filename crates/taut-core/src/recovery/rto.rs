@@ -38,8 +38,8 @@ pub(super) fn timeout(rtt: &Rtt, backoff: u8) -> Duration {
 mod tests {
     use super::*;
 
-    /// 200 ms · (2^(n + 1) - 1) for n retransmissions, with 120 s at most between two (`tcp_model_timeout`), and
-    /// the first timeout is 200 ms after the first transmission.
+    /// 200 ms · (2^(n + 1) - 1) for n retransmissions, with 120 s at most between two (`tcp_model_timeout`),
+    /// and the first timeout is 200 ms after the first transmission.
     #[test]
     fn rto_25_the_time_of_retransmissions() {
         for (retransmissions, ms) in

@@ -338,8 +338,8 @@ fn rto_25_a_short_least_rto_gives_nothing_up_sooner() {
             config.set_sysctl("net.ipv4.tcp_rto_min_us", "5000").unwrap();
         });
         let at = given_up_over(1, config, None);
-        // At the first timeout after that, reckoned from 200 ms before the first one: the wait before it is as long as all
-        // those before.
+        // At the first timeout after that, reckoned from 200 ms before the first one: the wait before it is
+        // as long as all those before.
         assert!((model_ms - 200..2 * model_ms).contains(&at), "{retries}: {at} ms");
     }
 }

@@ -512,7 +512,8 @@ fn tsq_21_without_a_sample_the_pacing_rate_counts() {
     }
 }
 
-/// A link that paces at 1.25 MB/s, with the default rule, and packets of two segments although the path is short.
+/// A link that paces at 1.25 MB/s, with the default rule, and packets of two segments although the path is
+/// short.
 fn two_segments() -> Rig {
     let setup = Setup { caps: pacing_link(), rtt: Duration::from_millis(1), ..Setup::default() };
     let setup = setup.config(|config| (config.send.tsq, config.send.tso_rtt_log) = (TsqMode::Auto, 0));
@@ -551,9 +552,9 @@ fn tsq_25_a_thread_that_looks_late_keeps_the_rate() {
     assert!((Duration::from_millis(15)..=Duration::from_millis(20)).contains(&ahead), "{ahead:?}");
 }
 
-/// The line carries half of the rate at which the link would let packets leave, so their tickets are late: each comes back when
-/// its packet has left the line. What a stall of the thread has added is gone twenty seconds later: in
-/// the first ten, the least to spare is what was there just after the stall.
+/// The line carries half of the rate at which the link would let packets leave, so their tickets are late:
+/// each comes back when its packet has left the line. What a stall of the thread has added is gone twenty
+/// seconds later: in the first ten, the least to spare is what was there just after the stall.
 #[test]
 fn tsq_26_a_slow_line_is_not_a_late_thread() {
     let mut rig = two_segments();

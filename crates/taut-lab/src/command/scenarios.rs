@@ -138,7 +138,7 @@ mod tests {
         for name in names() {
             assert!(described(name) >= 1, "{name}");
         }
-        // What a run writes has the same names: `lab_25` of tests/run.rs.
+        // The files of a run have the same names: `lab_25` of tests/run.rs compares them.
         for (file, columns) in columns::tables() {
             assert!(text.contains(&format!("\n{file}: ")), "{file}");
             for column in columns {

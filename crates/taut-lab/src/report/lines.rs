@@ -1,8 +1,8 @@
 //! Panels with a line for each flow.
 //!
-//! A panel with hundreds of lines is a grey area. So at most [`MOST`] flows have one: those whose goodput, over
-//! the measured part of the run, is farthest from the mean of all. The others are a band from the least to the
-//! greatest value among them. All panels of a case show the same flows, in the same colours. Called by
+//! A panel with hundreds of lines is a grey area. So at most [`MOST`] flows have one: those whose goodput,
+//! over the measured part of the run, is farthest from the mean of all. The others are a band from the least
+//! to the greatest value among them. All panels of a case show the same flows, in the same colours. Called by
 //! `goodput.rs` and `flows.rs`.
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
-//! What the hosts of a simulated run are like where the scenario's tables `hosts` do not say it: `host = "ideal"` takes no
-//! time for anything, `host = "linux-6.18"` is late and merges as the ends of a live run were measured to. Called by
-//! `plan.rs`.
+//! What the hosts of a simulated run are like where the scenario's tables `hosts` do not say it. By
+//! `host = "ideal"` they take no time for anything; by `host = "linux-6.18"` they are late and merge as the ends
+//! of a live run were measured to. Called by `plan.rs`.
 //!
-//! Measured under Linux 6.18 on two cores with compilers beside (load 3 to 4), by a record of every packet that entered or
-//! left the emulated path of a live run (`taut lab run matrix --live`; CUBIC, 3 s, a queue of one bandwidth-delay product).
-//! Each value is a quantile of some thousand events in a run.
+//! Measured under Linux 6.18 on two cores with compilers beside (load 3 to 4), by a record of every packet
+//! that entered or left the emulated path of a live run (`taut lab run matrix --live`; CUBIC, 3 s, a queue of
+//! one bandwidth-delay product). Each value is a quantile of some thousand events in a run.
 //!
 //! | what | 100 Mbit/s, 1 ms | 100 Mbit/s, 40 ms | 1 Gbit/s, 1 ms | 1 Gbit/s, 40 ms |
 //! |---|---|---|---|---|
@@ -14,8 +14,8 @@
 //! | from a delivery to the kernel's ACK, µs: p10, p50, p90 | 7, 10, 20 | 7, 8, 14 | 14, 17, 24 | 7, 14, 25 |
 //! | from an ACK's delivery to taut's next packet, µs: p10, p50, p90, p99 | 17, 22, 29, 53 | 18, 24, 42, 95 | 15, 25, 44, 121 | 18, 32, 51, 92 |
 //!
-//! So the emulator's thread merges nothing at 100 Mbit/s, where a segment takes 123 µs, and two or three at 1 Gbit/s, where it
-//! takes 12.
+//! So the emulator's thread merges nothing at 100 Mbit/s, where a segment takes 123 µs, and two or three at 1
+//! Gbit/s, where it takes 12.
 
 use taut_core::Duration;
 use taut_sim::Wakeups;
@@ -48,14 +48,15 @@ impl Machines {
             HostKind::Ideal => Self::default(),
             HostKind::Linux618 => Self {
                 sender: Machine {
-                    // Between the median and the 90th percentile of the path's lateness. With it the receiver sends an ACK for
-                    // as many segments as live, 3.0 at 1 Gbit/s; with 10 µs, for 2.0.
+                    // Between the median and the 90th percentile of the path's lateness. With it the receiver
+                    // sends an ACK for as many segments as live, 3.0 at 1 Gbit/s; with 10 µs, for 2.0.
                     rx_usecs: 20,
                     rx_packet: Duration::ZERO,
-                    // taut's thread: 15 to 51 µs (p10 to p90) in the table above, 24 to 32 in that of `Quiet`, which was
-                    // measured without a path (`make bench-lateness`).
+                    // taut's thread: 15 to 51 µs (p10 to p90) in the table above, 24 to 32 in that of
+                    // `Quiet`, which was measured without a path (`make bench-lateness`).
                     wakeups: Wakeups::Quiet,
-                    // In front of a TUN or a pipe, a packet has left when it was written: nothing waits for the thread.
+                    // In front of a TUN or a pipe, a packet has left when it was written: nothing waits for
+                    // the thread.
                     completions_apart: true,
                 },
                 // The kernel, which does its work where the packet is delivered: no thread wakes up.
@@ -72,8 +73,8 @@ impl Machines {
 
 /// Up to this much later than `start` and `stagger` say, a flow starts, unless it says how much.
 ///
-/// A flow's timers run from when it started, so its phase against the clock's milliseconds, which timestamps and delayed
-/// ACKs count, and against other flows' round trips, is that of its start.
+/// A flow's timers run from when it started, so its phase against the clock's milliseconds, which timestamps
+/// and delayed ACKs count, and against other flows' round trips, is that of its start.
 pub(super) fn phase(scenario: &Scenario) -> Duration {
     match scenario.host {
         HostKind::Ideal => Duration::ZERO,

@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn lab_23_losses_of_one_round_trip_share_a_window_and_overlapping_ones_no_point() {
-        // A drop each 350 ms: each window ends 50 ms before the next drop, and begins before the one before ended.
-        // Few enough that none is removed.
+        // A drop each 350 ms: each window ends 50 ms before the next drop, and begins before the one before
+        // ended. Few enough that none is removed.
         let kept = run(22_000, 350);
         assert_eq!(kept.windows.len(), 62);
         let mut times: Vec<f64> = kept.points.iter().map(|(_, point)| point.t_s).collect();

@@ -702,10 +702,10 @@ fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     }
 }
 
-/// The completion time that a look finds. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that was known. If the rate
-/// fell by more than that sixteenth, these are the completion time, or 8/5 of it in any order. If not, they
-/// were enough: they are the whole limit and a quarter of a millisecond, of which half a millisecond and a
-/// segment (965.333 µs) are not for the completion.
+/// The completion time that a look finds. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that
+/// was known. If the rate fell by more than that sixteenth, these are the completion time, or 8/5 of it in
+/// any order. If not, they were enough: they are the whole limit and a quarter of a millisecond, of which
+/// half a millisecond and a segment (965.333 µs) are not for the completion.
 #[test]
 fn tsq_m8_a_look_finds_the_completion_time_if_the_rate_falls_by_a_sixteenth() {
     for (rate, overtakes, ns) in [

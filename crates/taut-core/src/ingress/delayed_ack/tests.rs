@@ -289,8 +289,8 @@ fn a_smaller_window_takes_no_quick_acks_away() {
     assert_eq!(ack.quick, 15);
 }
 
-/// Measured with Linux 6.18 as the receiver: of 968 segments that came first after a hole was filled, 3 were acknowledged
-/// within 100 µs, of 965 third ones 2.
+/// Measured with Linux 6.18 as the receiver: of 968 segments that came first after a hole was filled, 3 were
+/// acknowledged within 100 µs, of 965 third ones 2.
 #[test]
 fn dack_01_after_a_hole_acks_are_delayed_as_without_one() {
     let mut ack = settled();
@@ -367,7 +367,7 @@ fn a_timeout_before_the_deadline_changes_nothing() {
     assert!(ack.must_ack_now());
 }
 
-/// What is sent before anything has arrived, a request, is no response.
+/// A request, sent before anything has arrived, is no response.
 #[test]
 fn data_before_the_first_arrival_is_no_answer() {
     let mut ack = DelayedAck::new();

@@ -75,7 +75,8 @@ fn the_peer_is_told_of_two_segments_that_double_the_window() {
     }
 }
 
-/// A sender cannot send more than a window before it hears of it: a window's worth of data takes a round trip at least.
+/// A sender cannot send more than a window before it hears of it: a window's worth of data takes a round trip
+/// at least.
 #[test]
 fn info_06_the_receiver_measures_round_trips() {
     let at = |ms: u64| ns(ms * 1_000_000);
@@ -293,8 +294,8 @@ fn reads_within_a_round_trip_count_together() {
     }
 }
 
-/// RFC 7323 §2.4. The edge is one byte into a unit: a unit more reaches 127 bytes beyond the buffer, which is less
-/// than a unit.
+/// RFC 7323 §2.4. The edge is one byte into a unit: a unit more reaches 127 bytes beyond the buffer, which is
+/// less than a unit.
 #[test]
 fn an_edge_within_a_unit_is_rounded_up() {
     let mut w = window(131_072, 7);
@@ -360,8 +361,8 @@ fn while_memory_is_scarce_a_buffer_that_is_half_full_takes_four_segments() {
     }
 }
 
-/// Beyond 6 MiB the buffer is what was read in the least round trip, 16 times while that grows by half and more, else twice;
-/// and not more than is wanted: 2 · copied + 16 segments, and twice the growth of that.
+/// Beyond 6 MiB the buffer is what was read in the least round trip, 16 times while that grows by half and
+/// more, else twice; and not more than is wanted: 2 · copied + 16 segments, and twice the growth of that.
 #[test]
 fn a_rate_that_still_grows_has_a_larger_buffer() {
     let at = |ms: u64| ns(ms * 1_000_000);
