@@ -178,7 +178,7 @@ impl Conn {
 
     /// Bytes that SACK blocks take in every header now.
     fn sack_blocks_len(&self) -> u32 {
-        match self.rx.sack_blocks().as_slice().len() as u32 {
+        match self.rx.sack_block_count() as u32 {
             0 => 0,
             // Two NOPs, kind and length, eight bytes a block (RFC 2018 §3).
             blocks => 4 + 8 * blocks,
@@ -187,7 +187,7 @@ impl Conn {
 
     /// The options that a segment carries now, apart from those of ECN.
     fn beside(&self) -> Beside {
-        Beside { timestamps: self.agreed.timestamps.on, sack_blocks: self.rx.sack_blocks().as_slice().len() }
+        Beside { timestamps: self.agreed.timestamps.on, sack_blocks: self.rx.sack_block_count() }
     }
 
     /// A segment leaves: returns the flags, option and mark that ECN puts on it.

@@ -244,8 +244,10 @@ impl Conn {
     ) -> TcpHeader {
         let timestamps = self.agreed.timestamps.option(cx.now, leaves);
         let mut options = TcpOptions { timestamps, accecn: stamp.option, ..TcpOptions::default() };
-        for &(left, right) in self.rx.sack_blocks().as_slice() {
-            options.sack.push(seq::wire(left), seq::wire(right));
+        if let Some(blocks) = self.rx.sack_blocks() {
+            for &(left, right) in blocks.as_slice() {
+                options.sack.push(seq::wire(left), seq::wire(right));
+            }
         }
         let window = self.rx.window_field(cx.pool.budget.is_pressed());
         let nxt = self.rx.nxt();

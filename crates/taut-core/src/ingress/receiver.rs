@@ -372,14 +372,17 @@ impl Receiver {
         self.window.syn_field()
     }
 
-    /// Blocks to report, the most recent first (RFC 2018 §4, RFC 2883 §4).
+    /// Blocks to report, the most recent first (RFC 2018 §4, RFC 2883 §4), if there are any.
     #[inline]
-    pub(crate) fn sack_blocks(&self) -> SackBlocks {
-        if self.sacks() && self.reassembly.has_news() {
-            self.reassembly.sack_blocks(self.sack_blocks_max.into())
-        } else {
-            SackBlocks::default()
-        }
+    pub(crate) fn sack_blocks(&self) -> Option<SackBlocks> {
+        let due = self.sacks() && self.reassembly.has_news();
+        due.then(|| self.reassembly.sack_blocks(self.sack_blocks_max.into()))
+    }
+
+    /// How many of them there are.
+    #[inline]
+    pub(crate) fn sack_block_count(&self) -> usize {
+        self.sack_blocks().map_or(0, |blocks| blocks.as_slice().len())
     }
 
     /// Whether the next ACK has as much to report as fits.

@@ -3,7 +3,10 @@
 //! Called by demultiplexing and by everything that remembers a peer.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The 96 bits in front of a mapped address.
+const IPV4_MAPPED: u128 = 0xffff;
 
 /// An address and a port. IPv4 is kept mapped into IPv6, and comes back out as IPv4.
 ///
@@ -24,8 +27,16 @@ impl Endpoint {
         Self { ip: ip.octets(), port }
     }
 
+    /// The address, of IPv4 if it is mapped: `to_canonical`, in a fifth of its instructions. It is asked twice for
+    /// each packet.
+    #[inline]
     pub(crate) const fn ip(self) -> IpAddr {
-        Ipv6Addr::from_bits(u128::from_be_bytes(self.ip)).to_canonical()
+        let bits = u128::from_be_bytes(self.ip);
+        if bits >> 32 == IPV4_MAPPED {
+            IpAddr::V4(Ipv4Addr::from_bits(bits as u32))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        }
     }
 
     pub(crate) const fn port(self) -> u16 {
@@ -79,13 +90,18 @@ mod tests {
 
     #[test]
     fn both_families_come_back() {
-        for text in ["192.0.2.1:80", "[2001:db8::1]:443", "0.0.0.0:1", "[::]:2", "[::1]:3"] {
+        let near = ["[::fffe:c000:201]:4", "[::1:ffff:c000:201]:5", "[8000::ffff:c000:201]:6"];
+        for text in
+            ["192.0.2.1:80", "[2001:db8::1]:443", "0.0.0.0:1", "[::]:2", "[::1]:3"].into_iter().chain(near)
+        {
             let addr: SocketAddr = text.parse().unwrap();
             let endpoint = Endpoint::from(addr);
             assert_eq!(SocketAddr::from(endpoint).to_string(), text);
             assert_eq!(endpoint.is_ipv4(), addr.is_ipv4());
             assert_eq!(endpoint.port(), addr.port());
         }
+        let mapped = Endpoint::new("::ffff:192.0.2.1".parse().unwrap(), 0);
+        assert_eq!(mapped.ip().to_string(), "192.0.2.1");
         assert_eq!(size_of::<Endpoint>(), 18);
     }
 }
