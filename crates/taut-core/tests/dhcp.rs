@@ -8,7 +8,7 @@ mod link;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Network};
+use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Network, Role};
 use taut_core::{Duration, Instant, Lease, LinkCaps, NetworkChange, NetworkError, Route, Stack, StackConfig};
 use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, ether_type, protocol, udp};
 
@@ -191,8 +191,12 @@ struct Link {
 
 impl Link {
     fn new(seed: u8, networks: Vec<Network>) -> Self {
+        Self::of_role(seed, networks, Role::Only)
+    }
+
+    fn of_role(seed: u8, networks: Vec<Network>, role: Role) -> Self {
         let config =
-            EthernetConfig { mac: OWN, networks, dhcp: true, mtu: 1_500, ..EthernetConfig::default() };
+            EthernetConfig { mac: OWN, networks, dhcp: true, role, mtu: 1_500, ..EthernetConfig::default() };
         let link = Ethernet::new(config, [seed; 16]);
         let now = Instant::ZERO + Duration::from_secs(1);
         Self { link, now, said: Vec::new(), others: Vec::new(), changes: Vec::new() }
@@ -760,4 +764,178 @@ fn dhcp_15_the_stack_reports_lease_and_name_servers() {
     change(&mut stack, NetworkChange::RemoveNameServer(servers[0])).unwrap();
     let again = change(&mut stack, NetworkChange::RemoveNameServer(servers[0]));
     assert_eq!((stack.name_servers(), again), (&servers[1..], Err(NetworkError::NotFound)));
+}
+
+/// A host with two queues. Everything that others say comes to the second one, as a device's queue passes it on.
+struct Queues {
+    first: Link,
+    other: Link,
+}
+
+impl Queues {
+    fn new() -> Self {
+        Self { first: Link::of_role(3, vec![], Role::First), other: Link::of_role(4, vec![], Role::Other) }
+    }
+
+    fn tell(&mut self) {
+        while self.other.link.can_follow()
+            && let Some(change) = self.first.link.poll_shared()
+        {
+            self.other.link.follow(change);
+        }
+    }
+
+    /// Both stacks are told.
+    fn pass(&mut self, span: Duration) {
+        self.first.pass(span);
+        self.tell();
+        self.other.pass(span);
+        self.other.collect();
+    }
+
+    fn hear(&mut self, frame: &[u8]) {
+        self.pass_on(frame);
+        self.other.collect();
+    }
+
+    /// The same, but the second stack takes nothing.
+    fn pass_on(&mut self, frame: &[u8]) {
+        assert_eq!(self.other.link.handle_frame(self.other.now, frame), Arrival::Taken);
+        self.first.link.overhear(self.first.now, frame);
+        self.first.collect();
+        self.tell();
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        let xid = self.first.last().xid;
+        self.hear(&datagram(&answer.message(xid), None));
+    }
+
+    /// The queues have a lease, both stacks know, and all that was said and told is forgotten.
+    fn bound(ack: &Answer) -> Self {
+        let mut queues = Self::new();
+        queues.pass(Duration::from_secs(1));
+        queues.answer(&Answer { kind: OFFER, ..ack.clone() });
+        queues.answer(ack);
+        queues.pass(Duration::from_secs(14));
+        for link in [&mut queues.first, &mut queues.other] {
+            assert!(link.take().contains(&NetworkChange::AddAddress(network("10.9.0.7/24"))));
+            link.said.clear();
+            link.others.clear();
+        }
+        queues
+    }
+}
+
+/// A station says by ARP that it has this address.
+fn claim(address: &str) -> Vec<u8> {
+    let arp = Arp {
+        is_request: true,
+        sender_mac: SERVER,
+        sender: v4(address),
+        target_mac: Mac::default(),
+        target: v4(address),
+    };
+    let header = EthernetHeader { dst: Mac::BROADCAST, src: SERVER, ether_type: ether_type::ARP };
+    [&header.emit()[..], &arp.emit()].concat()
+}
+
+fn arps(link: &Link) -> Vec<Arp> {
+    link.others.iter().map(|frame| Arp::parse(&frame[14..]).unwrap()).collect()
+}
+
+#[test]
+fn dhcp_18_one_of_several_queues_asks_and_tells_the_others() {
+    let ack = Answer::of(ACK).with(6, &[9, 9, 9, 9]).with(26, &1_400_u16.to_be_bytes());
+    let mut queues = Queues::new();
+    queues.pass(Duration::from_secs(1));
+    queues.answer(&Answer { kind: OFFER, ..ack.clone() });
+    queues.answer(&ack);
+    assert_eq!((queues.first.kinds(), queues.other.kinds()), (vec![1, 3], vec![]), "one of them asks");
+    assert_eq!((queues.first.take(), queues.other.take()), (vec![], vec![]), "it is being checked");
+    queues.pass(Duration::from_secs(10));
+    let told = [
+        NetworkChange::AddAddress(network("10.9.0.7/24")),
+        NetworkChange::AddRoute(on_link("10.9.0.7/24")),
+        NetworkChange::AddRoute(default_route("10.9.0.1")),
+        NetworkChange::AddNameServer(ip("9.9.9.9")),
+        NetworkChange::SetMtu(1_400),
+    ];
+    for link in [&mut queues.first, &mut queues.other] {
+        let mut changes = link.take();
+        assert!(matches!(changes.pop(), Some(NetworkChange::SetLease(Some(_)))));
+        assert_eq!(changes, told);
+    }
+    // Whoever is asked for the address answers, and packets leave by either for the router.
+    queues.other.others.clear();
+    let request = Arp {
+        is_request: true,
+        sender_mac: SERVER,
+        sender: v4("10.9.0.1"),
+        target_mac: Mac::default(),
+        target: v4("10.9.0.7"),
+    };
+    let header = EthernetHeader { dst: Mac::BROADCAST, src: SERVER, ether_type: ether_type::ARP };
+    queues.first.others.clear();
+    queues.hear(&[&header.emit()[..], &request.emit()].concat());
+    let answers: Vec<_> = arps(&queues.other).iter().map(|arp| (arp.sender, arp.is_request)).collect();
+    assert_eq!((answers, arps(&queues.first)), (vec![(v4("10.9.0.7"), false)], vec![]));
+    // A renewal with another router; the server's answer comes to the second queue again.
+    queues.pass(MINUTE * 30);
+    queues.first.take();
+    queues.other.take();
+    queues.answer(&ack.with(3, &[10, 9, 0, 2]));
+    for link in [&mut queues.first, &mut queues.other] {
+        let changes = link.take();
+        assert_eq!(changes[0], NetworkChange::AddRoute(default_route("10.9.0.2")));
+        assert_eq!(changes[1], NetworkChange::RemoveRoute(default_route("10.9.0.1")));
+    }
+    // Nobody renews it.
+    queues.pass(MINUTE * 61);
+    for link in [&mut queues.first, &mut queues.other] {
+        let changes = link.take();
+        assert!(changes.contains(&NetworkChange::RemoveAddress(ip("10.9.0.7"))), "{changes:?}");
+        assert!(changes.contains(&NetworkChange::SetLease(None)), "{changes:?}");
+    }
+    assert_eq!(queues.other.kinds(), []);
+}
+
+#[test]
+fn dhcp_19_the_queue_with_the_lease_defends_its_address() {
+    let mut queues = Queues::bound(&Answer::of(ACK));
+    queues.hear(&claim("10.9.0.7"));
+    let said = arps(&queues.first);
+    assert_eq!(
+        said.iter().map(|arp| (arp.sender, arp.target)).collect::<Vec<_>>(),
+        [(v4("10.9.0.7"), v4("10.9.0.7"))]
+    );
+    assert_eq!((queues.first.kinds(), arps(&queues.other)), (vec![], vec![]), "once, by one of them");
+    queues.hear(&claim("10.9.0.7"));
+    assert_eq!(queues.first.kinds(), [4], "declined");
+    assert!(is_gone(&queues.first.take()));
+    assert!(is_gone(&queues.other.take()));
+    // The owner of the stack removes the address from both.
+    let mut queues = Queues::bound(&Answer::of(ACK));
+    for link in [&mut queues.other, &mut queues.first] {
+        link.link.change_network(link.now, NetworkChange::RemoveAddress(ip("10.9.0.7")));
+        link.collect();
+    }
+    queues.tell();
+    queues.other.collect();
+    assert_eq!((queues.first.kinds(), queues.other.kinds()), (vec![7], vec![]));
+    assert!(queues.other.take().contains(&NetworkChange::SetLease(None)));
+    // A second stack that takes nothing, and a server that changes everything each time.
+    let mut queues = Queues::bound(&Answer::of(ACK));
+    for n in 0..1_000_u32 {
+        queues.first.pass(MINUTE * 30);
+        queues.other.now = queues.first.now;
+        let host = (n % 200) as u8 + 10;
+        let servers: Vec<u8> = (0..4).flat_map(|at| [9, 9, at, host]).collect();
+        let ack = Answer::of(ACK).with(6, &servers).with(3, &[10, 9, 0, host]);
+        let xid = queues.first.last().xid;
+        queues.pass_on(&datagram(&ack.message(xid), None));
+    }
+    let waiting = std::iter::from_fn(|| queues.other.link.poll_change()).count();
+    let behind = std::iter::from_fn(|| queues.first.link.poll_shared()).count();
+    assert!(waiting <= 256 && behind < 256 + 60, "{waiting} and {behind} changes wait");
 }

@@ -17,7 +17,8 @@
 //! packets for its own in any case; not every network lets a host have a second one (Wi-Fi and clouds seldom do).
 //!
 //! **Several queues.** Each has both sockets and neighbours of its own. A flow's packets come to one of them; what neighbours say comes to
-//! one, too, which passes it on to the others and answers it alone.
+//! one, too, which passes it on to the others and answers it alone. The first of them asks servers for an address, and
+//! tells the others.
 //!
 //! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives, and sends what
 //! neighbours ask each other, so that only the stack's packets count as being below.
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_core::LinkCaps;
-use taut_core::neighbour::{Ethernet, EthernetConfig, Network};
+use taut_core::neighbour::{Ethernet, EthernetConfig, Network, Role};
 use taut_driver::Device;
 pub use taut_wire::Mac;
 use taut_wire::ndp;
@@ -72,7 +73,7 @@ pub struct PacketOptions {
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
     pub slaac: bool,
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
-    /// false by default. With one queue only.
+    /// false by default.
     pub dhcp: bool,
     /// Whether to exchange super-packets with the kernel; true by default.
     pub offload: bool,
@@ -127,7 +128,7 @@ impl Packet {
     /// Ethernet, for a station that is a group, and for a gateway that is not on the link; [`io::ErrorKind::NetworkDown`] if
     /// the interface is down; [`io::ErrorKind::NotFound`] if there is none.
     pub fn open(name: &str, addresses: &[Cidr], options: &PacketOptions) -> io::Result<Self> {
-        Self::open_member(name, addresses, options, None)
+        Self::open_member(name, addresses, options, None, Role::Only)
     }
 
     /// Opens the interface so many times, for a stack of as many shards: the kernel gives all packets of a flow, in both directions
@@ -144,13 +145,11 @@ impl Packet {
         if count < 2 {
             return Ok(vec![Self::open(name, addresses, options)?]);
         }
-        if options.dhcp {
-            return Err(invalid(format!(
-                "{count} queues with DHCP: a server's answer comes to one of them; use one"
-            )));
-        }
         let mut group = None;
-        let open = |_| Self::open_member(name, addresses, options, Some(&mut group));
+        let open = |at| {
+            let role = if at == 0 { Role::First } else { Role::Other };
+            Self::open_member(name, addresses, options, Some(&mut group), role)
+        };
         let queues: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
         for (own, queue) in queues.iter().enumerate() {
             let others = queues.iter().enumerate().filter(|(other, _)| *other != own);
@@ -165,6 +164,7 @@ impl Packet {
         addresses: &[Cidr],
         options: &PacketOptions,
         group: Option<&mut Option<Group>>,
+        role: Role,
     ) -> io::Result<Self> {
         let interface = Interface::open(name)?;
         let link = interface.link()?;
@@ -178,7 +178,8 @@ impl Packet {
         }
         let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
         let config = ethernet_config(mac, addresses, &options.gateways)?;
-        let config = EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, groups: true, mtu, ..config };
+        let (slaac, dhcp) = (options.slaac, options.dhcp);
+        let config = EthernetConfig { slaac, dhcp, role, groups: true, mtu, ..config };
         if !interface.wait_until_running(CARRIER_WAIT)? {
             let message = format!(
                 "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"

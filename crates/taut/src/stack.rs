@@ -144,7 +144,7 @@ impl Stack {
         self.0.shards.iter().try_for_each(|shard| shard.change_network(change))
     }
 
-    /// Waits until the stack has this address, or without one any that is not link-local. Returns it if that happened within
+    /// Waits until all shards have this address, or without one any that is not link-local. Returns it if that happened within
     /// `timeout`. Blocks the thread.
     #[must_use]
     pub fn wait_for_address(&self, address: Option<IpAddr>, timeout: Duration) -> Option<IpAddr> {
@@ -157,12 +157,23 @@ impl Stack {
         let clock = self.0.shards[0].clock();
         let until = clock.now() + timeout.into();
         loop {
-            let found = self.networks().into_iter().map(|own| own.address).find(is_it);
+            let found = self.everywhere().into_iter().find(is_it);
             if found.is_some() || clock.now() >= until || self.closed().is_some() {
                 return found;
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// The addresses that all shards have: each learns by itself.
+    fn everywhere(&self) -> Vec<IpAddr> {
+        let mut lists =
+            self.each(|access| access.stack.networks().map(|own| own.address).collect::<Vec<_>>());
+        let mut first = lists.next().unwrap_or_default();
+        for list in lists {
+            first.retain(|own| list.contains(own));
+        }
+        first
     }
 
     /// The stack's addresses, each with its network.

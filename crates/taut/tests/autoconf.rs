@@ -177,18 +177,29 @@ fn dhcp_17_a_lease_over_a_packet_socket() {
     near.set_sysctl("net.ipv6.conf.veth0.disable_ipv6", "1").unwrap();
     configure(&far, "veth0");
     let server = Server::start(far, "veth0", &scratch);
-    let stack = near.enter(|| Stack::builder().packet("veth0").dhcp().slaac().build()).unwrap().unwrap();
-    eventually("both families", || {
-        let all = stack.networks();
-        all.iter().any(|own| is_leased(own.address))
-            && all.iter().any(|own| own.address.to_string().starts_with("fd09:"))
-    });
-    upload(&stack, &server.kernel, "10.9.0.1", 3_000_000);
-    upload(&stack, &server.kernel, "[fd09::1]", 3_000_000);
-    let error = near.enter(|| Stack::builder().packet("veth0").dhcp().shards(2).build()).unwrap();
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("2 queues with DHCP"), "{error}");
-    assert_eq!(server.captured(&["_ws.malformed"]), [0]);
+    for shards in [1, 3] {
+        let build = || Stack::builder().packet("veth0").dhcp().slaac().shards(shards).build();
+        let stack = near.enter(build).unwrap().unwrap();
+        let leased = (50..=99).map(|host| IpAddr::V4(Ipv4Addr::new(10, 9, 0, host)));
+        eventually("both families, on every shard", || {
+            let mut own =
+                leased.clone().filter(|own| stack.wait_for_address(Some(*own), Duration::ZERO).is_some());
+            let is_global = |own: &taut::Network| own.address.to_string().starts_with("fd09:");
+            own.next().is_some() && stack.networks().iter().any(is_global)
+        });
+        let global = stack.networks().into_iter().find(|own| own.address.to_string().starts_with("fd09:"));
+        let global = global.map(|own| own.address);
+        assert!(stack.wait_for_address(global, PATIENCE).is_some());
+        // Connections take turns between the shards.
+        for _ in 0..shards {
+            upload(&stack, &server.kernel, "10.9.0.1", 3_000_000);
+            upload(&stack, &server.kernel, "[fd09::1]", 3_000_000);
+        }
+        let lease = stack.lease().expect("a lease");
+        stack.change_network(NetworkChange::RemoveAddress(lease.network.address)).unwrap();
+        eventually("a Release", || server.said("DHCPRELEASE") == if shards == 1 { 1 } else { 2 });
+    }
+    assert_eq!(server.captured(&["_ws.malformed", "dhcp.option.dhcp == 1"]), [0, 2], "Discover, once each");
 }
 
 #[test]

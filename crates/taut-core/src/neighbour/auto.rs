@@ -42,6 +42,12 @@ impl<P> Ethernet<P> {
         self.changes.pop_front()
     }
 
+    /// Whether there are any.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// The stack's owner changes the network. Returns whether the stack may be told at once: an address is checked first, and
     /// [`poll_change`](Self::poll_change) tells when it may be used. If another station has it, nothing more is heard of it but
     /// [`duplicates`](super::EthernetStats::duplicates).

@@ -45,6 +45,8 @@ pub struct EthernetConfig {
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (RFC
     /// 2131). Needs the feature `dhcp`.
     pub dhcp: bool,
+    /// Which queue of the host asks for it.
+    pub role: Role,
     /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2):
     /// those of its IPv6 addresses, and those that its owner joins.
     pub groups: bool,
@@ -52,6 +54,18 @@ pub struct EthernetConfig {
     pub services: Services,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,
+}
+
+/// A host that receives by several queues has an [`Ethernet`] for each. One of them asks for an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// There is no other queue.
+    #[default]
+    Only,
+    /// This one asks, and the others [`follow`](Ethernet::follow) it.
+    First,
+    /// Another one asks. What servers say is [`Arrival::Taken`], for that queue to [`overhear`](Ethernet::overhear).
+    Other,
 }
 
 /// Counts of what has happened on the link.
@@ -126,6 +140,8 @@ pub struct Ethernet<P> {
     pub(super) serving: Option<Box<Serving>>,
     /// Changes that the stack has not been told yet.
     pub(super) changes: VecDeque<NetworkChange>,
+    /// Those of the lease, which the other queues of this host have not been told yet.
+    pub(super) shared: VecDeque<NetworkChange>,
     /// Routers and servers were asked, if they are to be.
     pub(super) has_begun: bool,
     frames: VecDeque<Outgoing>,
@@ -156,6 +172,17 @@ pub(super) enum Outgoing {
     },
 }
 
+impl Outgoing {
+    /// Whether it is a client's message to servers, or tells everybody that this host has the leased address.
+    fn is_of_client(&self, leased: Option<Ipv4Addr>) -> bool {
+        match self {
+            Self::Dhcp { .. } => true,
+            Self::Arp { arp, .. } => arp.sender == arp.target && leased == Some(arp.sender),
+            Self::Ndp { .. } | Self::RouterSolicitation { .. } => false,
+        }
+    }
+}
+
 impl<P> Ethernet<P> {
     /// A link of which nothing is known yet. The seed must be random.
     #[must_use]
@@ -174,7 +201,7 @@ impl<P> Ethernet<P> {
         }
         // A key of its own, too.
         let client = || Client::new(config.mac, config.mtu, (!(bits as u64), (bits >> 64) as u64));
-        let dhcp = (cfg!(feature = "dhcp") && config.dhcp).then(client);
+        let dhcp = (cfg!(feature = "dhcp") && config.dhcp && config.role != Role::Other).then(client);
         let services = core::mem::take(&mut config.services);
         let is_serving = cfg!(feature = "dhcp") && (services.leases.is_some() || services.router.is_some());
         let serving =
@@ -190,6 +217,7 @@ impl<P> Ethernet<P> {
             own,
             routes,
             changes: VecDeque::new(),
+            shared: VecDeque::new(),
             frames: VecDeque::with_capacity(FRAMES_MAX),
             stats: EthernetStats::default(),
         }
@@ -309,12 +337,17 @@ impl<P> Ethernet<P> {
     }
 
     /// A message between neighbours that another queue of this host has received, and answers: what it says of its sender is
-    /// remembered.
+    /// remembered. One of a server is for the queue that asks for an address.
     pub fn overhear(&mut self, now: Instant, frame: &[u8]) {
         let (frames, stats) = (self.frames.len(), self.stats);
         self.handle_frame(now, frame);
-        // A frame that arrives makes no questions, only answers.
-        self.frames.truncate(frames);
+        // A frame that arrives makes no questions, only answers. Those that the lease calls for are this queue's.
+        let leased = self.leased();
+        let mut index = 0;
+        self.frames.retain(|frame| {
+            index += 1;
+            index <= frames || frame.is_of_client(leased)
+        });
         self.stats = stats;
     }
 

@@ -7,6 +7,13 @@
 //!   Act::Renewed ─▶ what is different, SetLease(Some)
 //!   Act::Lost, another station has it, the owner removes it ─▶ all of it gone, SetLease(None)
 //! ```
+//!
+//! **Several queues.** One of them has the client. What the lease changes, it tells its stack and the others:
+//!
+//! ```text
+//!   a server's message ─▶ any queue ─▶ overhear: the client ─▶ tell ─▶ poll_change ─▶ its stack
+//!                                                                └───▶ poll_shared ─▶ follow: the others ─▶ poll_change ─▶ theirs
+//! ```
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
@@ -16,7 +23,7 @@ use taut_wire::{DhcpMessage, DhcpReply, Mac};
 use super::auto::{CHANGES_MAX, default_route, on_link};
 use super::bootp::{self, Ports};
 use super::dhcp::{Act, Client, Lease};
-use super::ethernet::{Ethernet, Outgoing};
+use super::ethernet::{Ethernet, Outgoing, Role};
 use super::own::Lifetime;
 use super::terms::Terms;
 use crate::words::{self, Instant, Network, NetworkChange};
@@ -29,10 +36,11 @@ impl<P> Ethernet<P> {
 
     /// Takes a packet of IPv4 that is a server's message for this host. Others are left to the stack.
     pub(super) fn take_dhcp(&mut self, now: Instant, station: Mac, packet: &[u8]) -> bool {
-        let message = self.dhcp().and_then(|_| bootp::message_of(packet, Ports::OF_SERVER, |_| true));
+        let is_asked = cfg!(feature = "dhcp") && self.config.dhcp;
+        let message = is_asked.then(|| bootp::message_of(packet, Ports::OF_SERVER, |_| true)).flatten();
         let Some(message) = message else { return false };
         let reply = message.and_then(|message| DhcpReply::parse(message).ok());
-        let is_room = self.changes.len() < CHANGES_MAX;
+        let is_room = self.changes.len().max(self.shared.len()) < CHANGES_MAX;
         let Self { dhcp: Some(client), own, stats, .. } = self else { return true };
         let is_ours = |address: Ipv4Addr| own.knows(address.into());
         match reply.filter(|_| is_room).and_then(|reply| client.on_reply(now, &reply, station, is_ours)) {
@@ -87,6 +95,7 @@ impl<P> Ethernet<P> {
     pub(super) fn on_address_checked(&mut self, now: Instant, address: IpAddr) {
         let IpAddr::V4(address) = address else { return };
         if let Some(lease) = self.dhcp().and_then(|client| client.on_checked(address)) {
+            self.share(NetworkChange::AddAddress(lease.terms.network()));
             self.change_terms(None, Some(&lease.terms));
             self.tell_lease(now, &lease);
         }
@@ -115,12 +124,13 @@ impl<P> Ethernet<P> {
 
     fn lose_terms(&mut self, terms: &Terms) {
         self.change_terms(Some(terms), None);
-        self.changes.push_back(NetworkChange::SetLease(None));
+        self.tell(NetworkChange::SetLease(None));
+        self.share(NetworkChange::RemoveAddress(terms.address.into()));
     }
 
     fn tell_lease(&mut self, now: Instant, lease: &Lease) {
         let left = |at: Instant| (at != Instant::NEVER).then(|| at.since(now));
-        self.changes.push_back(NetworkChange::SetLease(Some(words::Lease {
+        self.tell(NetworkChange::SetLease(Some(words::Lease {
             network: lease.terms.network(),
             server: lease.terms.server.into(),
             renews_in: left(lease.renew_at),
@@ -134,31 +144,75 @@ impl<P> Ethernet<P> {
         let (old, new) = (routes(before), routes(after));
         for route in new.iter().filter(|route| !old.contains(route)) {
             _ = self.routes.add(*route);
-            self.changes.push_back(NetworkChange::AddRoute(*route));
+            self.tell(NetworkChange::AddRoute(*route));
         }
         for route in old.iter().filter(|route| !new.contains(route)) {
             // The network stays on the link as long as another address is in it.
             if route.via.is_some() || !self.has_other_in(route.to) {
                 _ = self.routes.remove(route);
-                self.changes.push_back(NetworkChange::RemoveRoute(*route));
+                self.tell(NetworkChange::RemoveRoute(*route));
             }
         }
         let (old, new) = (servers(before), servers(after));
         let added = new.iter().filter(|server| !old.contains(server));
         let removed = old.iter().filter(|server| !new.contains(server));
         // Removed first: the stack has a few places.
-        self.changes.extend(removed.map(|server| NetworkChange::RemoveNameServer(*server)));
-        self.changes.extend(added.map(|server| NetworkChange::AddNameServer(*server)));
+        removed.for_each(|server| self.tell(NetworkChange::RemoveNameServer(*server)));
+        added.for_each(|server| self.tell(NetworkChange::AddNameServer(*server)));
         let mtu = |terms: Option<&Terms>| terms.and_then(|terms| terms.mtu).unwrap_or(self.config.mtu);
-        if mtu(before) != mtu(after) {
-            self.changes.push_back(NetworkChange::SetMtu(mtu(after)));
+        let (old, new) = (mtu(before), mtu(after));
+        if old != new {
+            self.tell(NetworkChange::SetMtu(new));
         }
         if let (Some(before), Some(after)) = (before, after)
             && before.prefix != after.prefix
         {
             self.own.change_prefix(after.network());
-            self.changes.push_back(NetworkChange::AddAddress(after.network()));
+            self.tell(NetworkChange::AddAddress(after.network()));
         }
+    }
+
+    /// The address of the lease, as long as there is one.
+    pub(super) fn leased(&self) -> Option<Ipv4Addr> {
+        self.dhcp.as_ref()?.lease().map(|lease| lease.terms.address)
+    }
+
+    /// The stack, and the other queues of this host, are told of a change of the lease.
+    fn tell(&mut self, change: NetworkChange) {
+        self.changes.push_back(change);
+        self.share(change);
+    }
+
+    /// Only the other queues are told: the stack has been.
+    fn share(&mut self, change: NetworkChange) {
+        if self.config.role == Role::First {
+            self.shared.push_back(change);
+        }
+    }
+
+    /// The next change of the lease, which all other queues of this host must [`follow`](Self::follow). It waits
+    /// until they [can](Self::can_follow); while too many wait, servers are not listened to.
+    pub fn poll_shared(&mut self) -> Option<NetworkChange> {
+        self.shared.pop_front()
+    }
+
+    /// Whether there is room for a change.
+    #[must_use]
+    pub fn can_follow(&self) -> bool {
+        self.changes.len() < CHANGES_MAX
+    }
+
+    /// The queue that asks for an address has learnt this: so it is here, and the stack is told. An address is not
+    /// checked, for that queue has done so, and defends it.
+    pub fn follow(&mut self, change: NetworkChange) {
+        match change {
+            NetworkChange::AddAddress(own) => self.own.adopt(own),
+            NetworkChange::RemoveAddress(address) => _ = self.own.remove(address),
+            NetworkChange::AddRoute(route) => _ = self.routes.add(route),
+            NetworkChange::RemoveRoute(route) => _ = self.routes.remove(&route),
+            _ => {}
+        }
+        self.changes.push_back(change);
     }
 
     /// Whether the host has two addresses of this network, or one that is not the lease's.

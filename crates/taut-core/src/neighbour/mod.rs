@@ -57,5 +57,7 @@ mod terms;
 
 pub use crate::words::Network;
 pub use entry::NeighbourState;
-pub use ethernet::{Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved};
+pub use ethernet::{
+    Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved, Role,
+};
 pub use serving::{Leases, SearchDomainError, SearchDomains, Services};

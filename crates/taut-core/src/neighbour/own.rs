@@ -75,6 +75,22 @@ struct Own {
     is_deprecated: bool,
 }
 
+impl Own {
+    /// It is used at once.
+    const fn fixed(network: Network) -> Self {
+        Self {
+            network,
+            state: State::Used,
+            at: Instant::NEVER,
+            is_checked: false,
+            is_auto: false,
+            defended: None,
+            life: Lifetime::FOREVER,
+            is_deprecated: false,
+        }
+    }
+}
+
 /// The next step for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
@@ -114,17 +130,7 @@ pub(super) struct OwnAddresses {
 impl OwnAddresses {
     /// Addresses that are used at once.
     pub(super) fn new(fixed: &[Network], keys: (u64, u64)) -> Self {
-        let own = |&network: &Network| Own {
-            network,
-            state: State::Used,
-            at: Instant::NEVER,
-            is_checked: false,
-            is_auto: false,
-            defended: None,
-            life: Lifetime::FOREVER,
-            is_deprecated: false,
-        };
-        Self { list: fixed.iter().map(own).collect(), random: Random::new(keys) }
+        Self { list: fixed.iter().copied().map(Own::fixed).collect(), random: Random::new(keys) }
     }
 
     /// A span below `most`, which others cannot guess.
@@ -179,6 +185,15 @@ impl OwnAddresses {
     pub(super) fn change_prefix(&mut self, network: Network) {
         if let Some(at) = self.find(network.address) {
             self.list[at].network = network;
+        }
+    }
+
+    /// Uses an address at once, as another queue of this host does; or its network has another length.
+    pub(super) fn adopt(&mut self, network: Network) {
+        match self.find(network.address) {
+            Some(at) => self.list[at].network = network,
+            None if self.list.len() < ADDRESSES_MAX => self.list.push(Own::fixed(network)),
+            None => {}
         }
     }
 

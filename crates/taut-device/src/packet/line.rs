@@ -3,8 +3,8 @@
 //!
 //! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
 //! asked again; when packets below must be looked at, because one that a queue drops is never reported; at once, when
-//! the receiving half has learnt where waiting packets go, because the sending half sends them; and while the interface is
-//! down, because the kernel does not report that one that is down has been deleted.
+//! the receiving half has learnt where waiting packets go, because the sending half sends them, or when another queue has told
+//! it of an address, because the driver takes that; and while the interface is down, because the kernel does not report that one that is down has been deleted.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,7 +17,7 @@ use std::task::Waker;
 
 use rustix::net::netdevice;
 use taut_core::neighbour::{Ethernet, FRAME_MAX, Hop, Resolved};
-use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
+use taut_core::{Duration, Instant, KeptPacket, NetworkChange, TxPacket, TxTicket};
 use taut_driver::Sent;
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
 use taut_wire::{Mac, VnetHeader, ndp};
@@ -72,6 +72,9 @@ pub(crate) struct Shared {
     is_gone: AtomicBool,
     /// The other queues of this host on the interface.
     others: OnceLock<Vec<Weak<Self>>>,
+    /// Held while they are told of a lease, so that all hear of changes in the same order. No line is locked when it is
+    /// taken.
+    telling: Mutex<()>,
 }
 
 /// The neighbours, and what the timer is for.
@@ -141,8 +144,8 @@ impl Shared {
         });
         let name = name.to_owned();
         let (is_down, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
-        let others = OnceLock::new();
-        Ok(Self { name, index, send, receive, news, timer, line, is_down, is_gone, others })
+        let (others, telling) = (OnceLock::new(), Mutex::new(()));
+        Ok(Self { name, index, send, receive, news, timer, line, is_down, is_gone, others, telling })
     }
 
     /// These queues of the same host get a part of the packets each. To be called once.
@@ -158,7 +161,35 @@ impl Shared {
             let mut line = other.line();
             line.ethernet.overhear(now(), frame);
             other.settle(&mut line);
+            drop(line);
+            other.tell();
         }
+    }
+
+    /// Tells the other queues what a server has changed, if anything. The caller has no line locked.
+    pub(crate) fn tell(&self) {
+        let Some(others) = self.others.get() else { return };
+        let _in_order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let others: Vec<_> = others.iter().filter_map(Weak::upgrade).collect();
+        while others.iter().all(|other| other.line().ethernet.can_follow()) {
+            let Some(change) = self.line().ethernet.poll_shared() else { return };
+            for other in &others {
+                let mut line = other.line();
+                line.ethernet.follow(change);
+                other.settle(&mut line);
+            }
+        }
+    }
+
+    /// The next change that the stack must be told.
+    pub(crate) fn poll_change(&self) -> Option<NetworkChange> {
+        let mut line = self.line();
+        let change = line.ethernet.poll_change();
+        if change.is_none() && line.armed == Instant::ZERO {
+            // It had been armed for the changes.
+            self.settle(&mut line);
+        }
+        change
     }
 
     /// Packets come by this socket, too.
@@ -214,7 +245,7 @@ impl Shared {
             // One that cannot be sent is lost, as on the wire, and asked again.
             let _ = packet_socket::send(&self.receive, &pieces, Along::default());
         }
-        let at = if line.ethernet.has_resolved() {
+        let at = if line.ethernet.has_resolved() || line.ethernet.has_changes() {
             Instant::ZERO
         } else {
             line.look_at.min(line.look_for_it_at).min(line.ethernet.poll_timeout())
@@ -247,6 +278,8 @@ impl Shared {
         if line.ethernet.poll_timeout() <= now {
             line.ethernet.handle_timeout(now);
             self.settle(&mut line);
+            drop(line);
+            self.tell();
         }
         Ok(())
     }

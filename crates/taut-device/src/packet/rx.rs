@@ -35,7 +35,7 @@ impl RxDevice for PacketRx {
     }
 
     fn poll_change(&mut self) -> Option<NetworkChange> {
-        self.0.line().ethernet.poll_change()
+        self.0.poll_change()
     }
 
     fn change_network(&mut self, change: NetworkChange) -> bool {
@@ -48,6 +48,8 @@ impl RxDevice for PacketRx {
         let mut line = self.0.line();
         let is_now = line.ethernet.change_network(now(), change);
         self.0.settle(&mut line);
+        drop(line);
+        self.0.tell();
         is_now
     }
 
@@ -78,6 +80,7 @@ impl RxDevice for PacketRx {
                 Arrival::Taken => {
                     shared.settle(&mut line);
                     drop(line);
+                    shared.tell();
                     shared.pass_on(frame);
                     continue;
                 }

@@ -86,8 +86,8 @@ impl StackBuilder {
     /// Asks the servers of the Ethernet interface for an address of IPv4, routers, the MTU and name servers
     /// (RFC 2131), beside addresses that it is given.
     /// [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one, which takes 4 to
-    /// 8 s because it is checked. For [`packet`](Self::packet) and one shard; a device that is given to the
-    /// builder has an option of its own.
+    /// 8 s because it is checked. For [`packet`](Self::packet); a device that is given to the builder has an option
+    /// of its own.
     #[must_use]
     pub fn dhcp(mut self) -> Self {
         self.tun.packet_options.dhcp = true;
