@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Changes that the link has learnt.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AutoArgs {
-    /// With packet:INTERFACE, tap: and sockets: get an address of IPv4, routers and the MTU from the link's
+    /// With packet:INTERFACE, xdp:INTERFACE, tap: and sockets: get an address of IPv4, routers and the MTU from the link's
     /// DHCP server
     #[arg(long)]
     pub dhcp: bool,
@@ -41,7 +41,7 @@ impl AutoArgs {
             _ => return Ok(()),
         };
         bail!(
-            "{option} is for a device that carries Ethernet frames (packet:, tap:, a socket), not for {device}"
+            "{option} is for a device that carries Ethernet frames (packet:, xdp:, tap:, a socket), not for {device}"
         )
     }
 
@@ -52,7 +52,8 @@ impl AutoArgs {
     pub async fn wait(self, stack: &taut::Stack) -> anyhow::Result<()> {
         let families = [(self.dhcp, true, "DHCP server"), (self.slaac, false, "router with a prefix")];
         for (_, is_v4, from) in families.into_iter().filter(|(wanted, ..)| *wanted) {
-            let has = || learnt(stack).iter().any(|own| own.is_ipv4() == is_v4);
+            let is_everywhere = |own: &IpAddr| stack.wait_for_address(Some(*own), Duration::ZERO).is_some();
+            let has = || learnt(stack).iter().any(|own| own.is_ipv4() == is_v4 && is_everywhere(own));
             let waited = tokio::time::timeout(PATIENCE, async {
                 while !has() {
                     tokio::time::sleep(LOOK_EVERY).await;
@@ -82,7 +83,11 @@ mod tests {
         let error = AutoArgs { dhcp: true, slaac: false }.refuse("a TUN").unwrap_err().to_string();
         assert!(error.starts_with("--dhcp is for") && error.ends_with("not for a TUN"), "{error}");
         assert!(
-            AutoArgs { dhcp: false, slaac: true }.refuse("xdp").unwrap_err().to_string().contains("--slaac")
+            AutoArgs { dhcp: false, slaac: true }
+                .refuse("a TUN")
+                .unwrap_err()
+                .to_string()
+                .contains("--slaac")
         );
     }
 }

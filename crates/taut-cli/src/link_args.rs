@@ -188,11 +188,16 @@ impl LinkArgs {
     /// Opens the Ethernet interface, by `AF_XDP`.
     fn open_xdp(&self, name: &str) -> anyhow::Result<Xdp> {
         self.check_interface(name)?;
-        self.auto.refuse("xdp:")?;
         if shard_count(self.shards) > 1 {
             bail!("--shards {}: an XDP device has one queue; use one shard", self.shards);
         }
-        let options = XdpOptions { mac: self.mac, gateways: self.gateways.clone(), ..XdpOptions::default() };
+        let options = XdpOptions {
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
+            ..XdpOptions::default()
+        };
         Ok(Xdp::open(name, &self.addresses, &options)?)
     }
 

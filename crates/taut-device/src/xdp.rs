@@ -36,9 +36,10 @@
 //! interface is gone, with all others at once, because then nothing comes any more. A place that the kernel names twice brings
 //! back nothing.
 //!
-//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its own. A packet
-//! socket on the interface sends what neighbours ask each other, joins the groups that they ask by, and reports when the interface
-//! goes down or away: `AF_XDP` sockets do not announce that.
+//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its own. When the stack's
+//! addresses change, another program takes its place. A packet socket on the interface sends what neighbours ask each other, joins the
+//! groups that they ask by, hears what they and servers say to everybody, as the kernel does, and reports when the interface goes down or away:
+//! `AF_XDP` sockets do not announce that.
 
 mod program;
 mod rx;
@@ -48,10 +49,10 @@ mod tx;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use taut_core::LinkCaps;
-use taut_core::neighbour::Ethernet;
+use taut_core::neighbour::{Ethernet, EthernetConfig};
+use taut_core::{LinkCaps, NetworkChange};
 use taut_driver::Device;
 use taut_wire::{Mac, ethernet};
 
@@ -79,6 +80,11 @@ pub struct XdpOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    pub slaac: bool,
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
+    /// false by default.
+    pub dhcp: bool,
     /// The queue of the interface; 0 by default. Packets that arrive at other queues do not reach the stack.
     pub queue: u32,
     /// Chunks of 4 KB for each direction, a power of two; 2048 by default. Fewer hold less below TCP.
@@ -90,7 +96,8 @@ pub struct XdpOptions {
 
 impl Default for XdpOptions {
     fn default() -> Self {
-        Self { mac: None, gateways: Vec::new(), queue: 0, chunks: 2_048, zero_copy: false }
+        let (slaac, dhcp, zero_copy) = (false, false, false);
+        Self { mac: None, gateways: Vec::new(), slaac, dhcp, queue: 0, chunks: 2_048, zero_copy }
     }
 }
 
@@ -111,8 +118,27 @@ pub struct Xdp {
 /// What keeps packets coming to the socket: dropped with the device, which takes the program off the interface.
 #[derive(Debug)]
 struct Program {
-    _map: OwnedFd,
-    _link: OwnedFd,
+    map: OwnedFd,
+    link: OwnedFd,
+    /// Those that it takes packets for.
+    addresses: Mutex<Vec<IpAddr>>,
+}
+
+impl Program {
+    /// The stack has this address from now on, or has it no more.
+    fn follow(&self, change: &NetworkChange) -> io::Result<()> {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        match change {
+            NetworkChange::AddAddress(own) if !addresses.contains(&own.address) => {
+                addresses.push(own.address);
+            }
+            NetworkChange::RemoveAddress(gone) if addresses.contains(gone) => {
+                addresses.retain(|own| own != gone);
+            }
+            _ => return Ok(()),
+        }
+        bpf::replace(&self.link, &bpf::load(&program::program(&addresses, self.map.as_raw_fd()))?)
+    }
 }
 
 impl Xdp {
@@ -143,18 +169,23 @@ impl Xdp {
         if !mac.is_station() {
             return Err(invalid(format!("{mac} is not the address of one station")));
         }
+        let mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX);
         let config = ethernet_config(mac, addresses, &options.gateways)?;
+        let config = EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, mtu, ..config };
         if !interface.wait_until_running(CARRIER_WAIT)? {
             let message = format!(
                 "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"
             );
             return Err(io::Error::new(io::ErrorKind::NetworkDown, message));
         }
-        let mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX);
-        let talk = packet_socket::open(interface.index(), Gets::State)
+        let talk = packet_socket::open(interface.index(), Gets::Neighbours)
             .map_err(|error| explain(name, "open a packet socket on", &error))?;
         for group in groups(addresses).chain((mac != own).then_some(mac)) {
             packet_socket::accept(&talk, interface.index(), group)?;
+        }
+        if options.slaac {
+            // Which addresses it will have is not known yet.
+            packet_socket::accept_groups(&talk, interface.index())?;
         }
         let parts = xdp_socket::open(options.chunks)
             .map_err(|error| explain(name, "make an XDP socket for", &error))?;
@@ -260,7 +291,7 @@ fn attach(
         attached => attached,
     };
     let link = link.map_err(|error| explain(name, "attach a program to", &error))?;
-    Ok(Program { _map: map, _link: link })
+    Ok(Program { map, link, addresses: Mutex::new(addresses) })
 }
 
 fn explain(name: &str, what: &str, error: &io::Error) -> io::Error {

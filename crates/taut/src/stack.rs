@@ -140,8 +140,15 @@ impl Stack {
     /// # Errors
     /// See [`NetworkError`](taut_core::NetworkError); after an error nothing has changed.
     pub fn change_network(&self, change: taut_core::NetworkChange) -> Result<(), taut_core::NetworkError> {
-        // They are alike, so what one takes all take.
-        self.0.shards.iter().try_for_each(|shard| shard.change_network(change))
+        self.0.shards[0].change_network(change)?;
+        // They are alike, so what one takes all take; what is to go may have gone, because the first has told them.
+        for shard in &self.0.shards[1..] {
+            match shard.change_network(change) {
+                Err(taut_core::NetworkError::NotFound) => {}
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     /// Waits until all shards have this address, or without one any that is not link-local. Returns it if that happened within

@@ -13,7 +13,7 @@ use std::time::Duration;
 use net::{digest_of, send_noise, serve};
 use taut::blocking::{TcpStream, UdpSocket};
 use taut::device::{Frames, FramesOptions, Interface};
-use taut::{NetworkChange, Stack};
+use taut::{NetworkChange, Stack, StackBuilder};
 use taut_testbed::{Kernel, Scratch, eventually, listen, live};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -161,13 +161,10 @@ fn dhcp_16_a_lease_from_dnsmasq() {
     assert_eq!(counts, [1, 1, 1, 1, 1, 0], "Discover, Request, renewal, Release, the MTU's MSS, broken");
 }
 
-/// The same on an Ethernet interface, by the builder's verb.
-#[test]
-fn dhcp_17_a_lease_over_a_packet_socket() {
-    if !live::ready(&["dnsmasq", "tshark"]) {
-        return;
-    }
-    let (scratch, near, far) = (Scratch::new("dhcp-packet"), Kernel::new().unwrap(), Kernel::new().unwrap());
+/// The same on an Ethernet interface, by the builder's verbs: addresses of both families on every shard, bytes by each of
+/// them, and a Release.
+fn learn_on_an_interface(name: &str, open: fn(StackBuilder) -> StackBuilder, shard_counts: &[u16]) {
+    let (scratch, near, far) = (Scratch::new(name), Kernel::new().unwrap(), Kernel::new().unwrap());
     let (here, there) = near.namespace.connect("veth0", &far.namespace, "veth0").unwrap();
     here.set_up().unwrap();
     there.set_up().unwrap();
@@ -177,29 +174,48 @@ fn dhcp_17_a_lease_over_a_packet_socket() {
     near.set_sysctl("net.ipv6.conf.veth0.disable_ipv6", "1").unwrap();
     configure(&far, "veth0");
     let server = Server::start(far, "veth0", &scratch);
-    for shards in [1, 3] {
-        let build = || Stack::builder().packet("veth0").dhcp().slaac().shards(shards).build();
+    for (before, &shards) in shard_counts.iter().enumerate() {
+        let build = || open(Stack::builder()).dhcp().slaac().shards(shards).build();
         let stack = near.enter(build).unwrap().unwrap();
-        let leased = (50..=99).map(|host| IpAddr::V4(Ipv4Addr::new(10, 9, 0, host)));
-        eventually("both families, on every shard", || {
-            let mut own =
-                leased.clone().filter(|own| stack.wait_for_address(Some(*own), Duration::ZERO).is_some());
-            let is_global = |own: &taut::Network| own.address.to_string().starts_with("fd09:");
-            own.next().is_some() && stack.networks().iter().any(is_global)
+        let (mut leased, mut global) = (None, None);
+        eventually("both families", || {
+            let mut all = stack.networks().into_iter().map(|own| own.address);
+            (leased, global) = (
+                all.clone().find(|own| is_leased(*own)),
+                all.find(|own| own.to_string().starts_with("fd09:")),
+            );
+            leased.is_some() && global.is_some()
         });
-        let global = stack.networks().into_iter().find(|own| own.address.to_string().starts_with("fd09:"));
-        let global = global.map(|own| own.address);
-        assert!(stack.wait_for_address(global, PATIENCE).is_some());
+        for own in [leased, global] {
+            assert!(stack.wait_for_address(own, PATIENCE).is_some(), "on every shard");
+        }
         // Connections take turns between the shards.
         for _ in 0..shards {
             upload(&stack, &server.kernel, "10.9.0.1", 3_000_000);
             upload(&stack, &server.kernel, "[fd09::1]", 3_000_000);
         }
         let lease = stack.lease().expect("a lease");
+        assert_eq!(Some(lease.network.address), leased);
+        assert_eq!(server.said("DHCPRELEASE"), before);
         stack.change_network(NetworkChange::RemoveAddress(lease.network.address)).unwrap();
-        eventually("a Release", || server.said("DHCPRELEASE") == if shards == 1 { 1 } else { 2 });
+        eventually("a Release", || server.said("DHCPRELEASE") == before + 1);
     }
-    assert_eq!(server.captured(&["_ws.malformed", "dhcp.option.dhcp == 1"]), [0, 2], "Discover, once each");
+    let discovers = shard_counts.len();
+    assert_eq!(server.captured(&["_ws.malformed", "dhcp.option.dhcp == 1"]), [0, discovers], "once each");
+}
+
+#[test]
+fn dhcp_17_a_lease_over_a_packet_socket() {
+    if live::ready(&["dnsmasq", "tshark"]) {
+        learn_on_an_interface("dhcp-packet", |builder| builder.packet("veth0"), &[1, 3]);
+    }
+}
+
+#[test]
+fn dhcp_20_a_lease_over_xdp() {
+    if live::ready(&["dnsmasq", "tshark"]) {
+        learn_on_an_interface("dhcp-xdp", |builder| builder.xdp("veth0"), &[1]);
+    }
 }
 
 #[test]

@@ -18,10 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use net::{digest_of, send_noise, serve};
-use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::packet::Mac;
 use taut::device::{Cidr, Device, Interface, News, Sent, TxDevice, TxPacket, TxTicket, Xdp, XdpOptions};
+use taut::{Network, NetworkChange, Stack};
 use taut_testbed::{Kernel, Subnet, eventually, listen};
 
 const NET: Subnet = Subnet(9);
@@ -354,6 +354,42 @@ fn the_kernel_keeps_its_own_addresses_and_a_station_may_be_the_stacks_own() {
     let sent = send_noise(&mut stream, 100_000, 3);
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(sink.join().unwrap(), (100_000, sent));
+}
+
+/// The kernel at the far end knows two neighbours of the same station, and forgets one.
+#[test]
+fn dev_14_the_interfaces_program_follows_the_stacks_addresses() {
+    let cable = Cable::new();
+    let own: Network = Network { address: "10.9.0.77".parse().unwrap(), prefix: 24 };
+    // Somebody has this one: the answer to the stack's question is for everybody, so the kernel gets it, too.
+    cable.far.run("ip addr add 10.9.0.78/24 dev veth0").unwrap();
+    let taken = Network { address: "10.9.0.78".parse().unwrap(), ..own };
+    for network in [own, taken] {
+        cable.stack.change_network(NetworkChange::AddAddress(network)).unwrap();
+    }
+    assert_eq!(cable.stack.wait_for_address(Some(own.address), Duration::from_secs(20)), Some(own.address));
+    let from_there = |to: &str| {
+        let listener =
+            TcpListener::bind(&cable.stack, format!("{to}:0").parse::<SocketAddr>().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        cable.far.enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(2))).unwrap()
+    };
+    from_there("10.9.0.77").expect("a connection to the new address");
+    from_there("10.9.0.2").expect("one to the old");
+    let has = |address| cable.stack.networks().iter().any(|own| own.address == address);
+    assert!(!has(taken.address), "another station has it");
+    // It goes, and the kernel of this machine may have it.
+    cable.stack.change_network(NetworkChange::RemoveAddress(own.address)).unwrap();
+    cable.near.run("ip addr add 10.9.0.77/24 dev veth0").unwrap();
+    cable.far.run("ip neigh flush dev veth0").unwrap();
+    let listener = cable.near.enter(|| listen("10.9.0.77:0".parse().unwrap(), None)).unwrap().unwrap();
+    let at = listener.local_addr().unwrap();
+    cable
+        .far
+        .enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(5)))
+        .unwrap()
+        .expect("the kernel's");
+    from_there("10.9.0.2").expect("the stack has its other address");
 }
 
 #[test]

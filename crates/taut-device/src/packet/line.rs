@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// The interface accepts what is sent to the neighbours of this address from now on.
-    pub(super) fn join(&self, own: IpAddr) {
+    pub(crate) fn join(&self, own: IpAddr) {
         if let IpAddr::V6(v6) = own {
             let group = Mac::of_multicast(ndp::solicited_node(v6));
             // Without it, neighbours find the address only if the interface hears every group anyway.

@@ -1,5 +1,5 @@
-//! The four calls of `bpf(2)` by which an interface hands packets to an `AF_XDP` socket: a map of sockets, a program, a
-//! socket in the map, the program on the interface. linux/bpf.h. Called by `xdp`.
+//! The five calls of `bpf(2)` by which an interface hands packets to an `AF_XDP` socket: a map of sockets, a program, a
+//! socket in the map, the program on the interface, another program in its place. linux/bpf.h. Called by `xdp`.
 //!
 //! A library for BPF (aya, libbpf) loads object files that a compiler has made, with relocations and type information. The
 //! program here has a few dozen instructions, which `xdp/program.rs` writes itself.
@@ -14,6 +14,7 @@ const MAP_CREATE: i64 = 0;
 const MAP_UPDATE_ELEM: i64 = 2;
 const PROG_LOAD: i64 = 5;
 const LINK_CREATE: i64 = 28;
+const LINK_UPDATE: i64 = 29;
 /// `enum bpf_map_type`, `bpf_prog_type`, `bpf_attach_type`.
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -71,6 +72,14 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
+}
+
+#[repr(C)]
+struct LinkUpdate {
+    link_fd: u32,
+    new_prog_fd: u32,
+    flags: u32,
+    old_prog_fd: u32,
 }
 
 /// Makes a call with these attributes. Returns its result, which is a descriptor for calls that make something.
@@ -154,4 +163,15 @@ pub(crate) fn attach(program: &OwnedFd, interface: u32, place: Place) -> io::Res
         flags,
     };
     made(LINK_CREATE, &attributes)
+}
+
+/// Puts a program in the place of the one that runs; no packet comes in between. Linux 5.9.
+pub(crate) fn replace(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
+    let attributes = LinkUpdate {
+        link_fd: link.as_raw_fd() as u32,
+        new_prog_fd: program.as_raw_fd() as u32,
+        flags: 0,
+        old_prog_fd: 0,
+    };
+    bpf(LINK_UPDATE, &attributes).map(|_| ())
 }

@@ -4,7 +4,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 
-use taut_wire::Mac;
+#[cfg(feature = "xdp")]
+use taut_wire::protocol;
+use taut_wire::{Mac, ether_type};
 
 pub(crate) use super::bytes_below;
 use super::check;
@@ -32,9 +34,9 @@ pub(crate) enum Gets {
     Nothing,
     /// All that arrive at the interface and have no VLAN tag.
     All,
-    /// None, but it hears when the interface goes down or away, which a socket that gets nothing does not.
+    /// Of these, messages between neighbours, and of servers and routers to hosts: ARP, neighbour discovery, DHCP.
     #[cfg(feature = "xdp")]
-    State,
+    Neighbours,
 }
 
 impl Gets {
@@ -43,9 +45,8 @@ impl Gets {
         match self {
             Self::Nothing => 0,
             Self::All => libc::ETH_P_ALL as u16,
-            // One for experiments (IEEE 802), so that no packet of use costs a look; the filter lets none of these through.
             #[cfg(feature = "xdp")]
-            Self::State => 0x88b5,
+            Self::Neighbours => libc::ETH_P_ALL as u16,
         }
     }
 }
@@ -64,7 +65,11 @@ pub(crate) fn open(index: u32, gets: Gets) -> io::Result<OwnedFd> {
     if gets != Gets::Nothing {
         // Before it is bound: from then on packets come.
         set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32.to_ne_bytes())?;
-        attach_filter(&socket)?;
+        match gets {
+            #[cfg(feature = "xdp")]
+            Gets::Neighbours => attach_filter(&socket, &mut filter_of_neighbours())?,
+            _ => attach_filter(&socket, &mut filter_of_all())?,
+        }
     }
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -84,26 +89,69 @@ pub(crate) fn open(index: u32, gets: Gets) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Instructions of classic BPF. linux/filter.h.
+mod op {
+    pub(super) const LOAD_BYTE: u16 = 0x30;
+    pub(super) const LOAD_HALF: u16 = 0x28;
+    pub(super) const JUMP_IF_EQUAL: u16 = 0x15;
+    #[cfg(feature = "xdp")]
+    pub(super) const JUMP_ABOVE: u16 = 0x25;
+    #[cfg(feature = "xdp")]
+    pub(super) const JUMP_FROM: u16 = 0x35;
+    pub(super) const RETURN: u16 = 0x06;
+    /// The offset that stands for "has a VLAN tag".
+    pub(super) const VLAN_TAG_PRESENT: u32 = (-0x1000i32 + 48) as u32;
+}
+
+const fn op(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
 /// Lets through untagged IPv4, IPv6 and ARP. The kernel takes the tag of a VLAN out of the packet, so without this, packets of
 /// other networks would look like those of this one.
-fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
-    /// linux/filter.h: the offset that stands for "has a VLAN tag".
-    const VLAN_TAG_PRESENT: u32 = (-0x1000i32 + 48) as u32;
-    const LOAD_BYTE: u16 = 0x30;
-    const LOAD_HALF: u16 = 0x28;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut program = [
-        op(LOAD_BYTE, VLAN_TAG_PRESENT, 0, 0),
-        op(JUMP_IF_EQUAL, 0, 0, 5),
-        op(LOAD_HALF, 12, 0, 0),
-        op(JUMP_IF_EQUAL, taut_wire::ether_type::IPV4.into(), 2, 0),
-        op(JUMP_IF_EQUAL, taut_wire::ether_type::IPV6.into(), 1, 0),
-        op(JUMP_IF_EQUAL, taut_wire::ether_type::ARP.into(), 0, 1),
-        op(RETURN, u32::MAX, 0, 0),
-        op(RETURN, 0, 0, 0),
-    ];
+const fn filter_of_all() -> [libc::sock_filter; 8] {
+    [
+        op(op::LOAD_BYTE, op::VLAN_TAG_PRESENT, 0, 0),
+        op(op::JUMP_IF_EQUAL, 0, 0, 5),
+        op(op::LOAD_HALF, 12, 0, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::IPV4 as u32, 2, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::IPV6 as u32, 1, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::ARP as u32, 0, 1),
+        op(op::RETURN, u32::MAX, 0, 0),
+        op(op::RETURN, 0, 0, 0),
+    ]
+}
+
+/// Of these: ARP; UDP of IPv4 to a client of DHCP, in headers without options; advertisements of routers, solicitations and
+/// advertisements of neighbours.
+#[cfg(feature = "xdp")]
+const fn filter_of_neighbours() -> [libc::sock_filter; 17] {
+    const CLIENT: u32 = 68;
+    /// RFC 4861 §4.2, §4.4; a solicitation of a neighbour is between them.
+    const ROUTER_ADVERTISEMENT: u32 = 134;
+    const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
+    [
+        op(op::LOAD_BYTE, op::VLAN_TAG_PRESENT, 0, 0),
+        op(op::JUMP_IF_EQUAL, 0, 0, 14),
+        op(op::LOAD_HALF, 12, 0, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::ARP as u32, 11, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::IPV6 as u32, 5, 0),
+        op(op::JUMP_IF_EQUAL, ether_type::IPV4 as u32, 0, 10),
+        op(op::LOAD_BYTE, 14 + 9, 0, 0),
+        op(op::JUMP_IF_EQUAL, protocol::UDP as u32, 0, 8),
+        op(op::LOAD_HALF, 14 + 20 + 2, 0, 0),
+        op(op::JUMP_IF_EQUAL, CLIENT, 5, 6),
+        op(op::LOAD_BYTE, 14 + 6, 0, 0),
+        op(op::JUMP_IF_EQUAL, protocol::ICMPV6 as u32, 0, 4),
+        op(op::LOAD_BYTE, 14 + 40, 0, 0),
+        op(op::JUMP_FROM, ROUTER_ADVERTISEMENT, 0, 2),
+        op(op::JUMP_ABOVE, NEIGHBOUR_ADVERTISEMENT, 1, 0),
+        op(op::RETURN, u32::MAX, 0, 0),
+        op(op::RETURN, 0, 0, 0),
+    ]
+}
+
+fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     #[expect(unsafe_code, reason = "system call")]
     // SAFETY: the kernel reads the program, which has the length given, and checks it.

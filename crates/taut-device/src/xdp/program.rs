@@ -111,6 +111,12 @@ impl Code {
         self.jump(op::JUMP, 0, 0, 0, Label::Pass);
     }
 
+    /// The packet is the kernel's.
+    fn pass(&mut self) {
+        self.op(op::MOVE_CONSTANT, RESULT, 0, 0, XDP_PASS);
+        self.op(op::EXIT, 0, 0, 0, 0);
+    }
+
     fn finish(mut self) -> Vec<u64> {
         for (at, label) in self.jumps {
             let to = self.labels.iter().find(|(other, _)| *other == label).map_or(at + 1, |(_, to)| *to);
@@ -128,6 +134,11 @@ pub(super) fn program(addresses: &[IpAddr], map: i32) -> Vec<u64> {
     let v6: Vec<Ipv6Addr> =
         addresses.iter().filter_map(v6).flat_map(|own| [own, ndp::solicited_node(own)]).collect();
     let mut code = Code::default();
+    if addresses.is_empty() {
+        // The kernel refuses instructions that are never reached.
+        code.pass();
+        return code.finish();
+    }
     code.op(op::MOVE, CONTEXT, ARG1, 0, 0);
     code.op(op::LOAD_WORD, ARG2, CONTEXT, DATA, 0);
     code.op(op::LOAD_WORD, ARG3, CONTEXT, DATA_END, 0);
@@ -156,8 +167,7 @@ pub(super) fn program(addresses: &[IpAddr], map: i32) -> Vec<u64> {
         code.label(Label::Not(index));
     }
     code.label(Label::Pass);
-    code.op(op::MOVE_CONSTANT, RESULT, 0, 0, XDP_PASS);
-    code.op(op::EXIT, 0, 0, 0, 0);
+    code.pass();
     code.label(Label::Take);
     code.op(op::LOAD_CONSTANT, ARG1, IS_MAP, 0, map);
     code.op(0, 0, 0, 0, 0);

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::RxChecksum;
 use taut_core::neighbour::Arrival;
+use taut_core::{NetworkChange, RxChecksum};
 use taut_driver::{News, Received, RxDevice};
-use taut_wire::{IpHeader, checksum, ethernet, protocol, tcp, udp};
+use taut_wire::{IpHeader, VnetHeader, checksum, ethernet, protocol, tcp, udp};
 
 use super::Program;
 use crate::packet::line::{Shared, now};
-use crate::sys::packet_socket;
 use crate::sys::xdp_socket::{self, Area, CONTINUES, Descriptor, Ring};
 
 /// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
@@ -28,6 +27,8 @@ pub(super) struct XdpRx {
     area: Area,
     /// The other end may be in this machine, and leave the checksum to hardware that is not there.
     is_virtual: bool,
+    /// Why the stack must end.
+    failure: Option<io::Error>,
 }
 
 impl XdpRx {
@@ -43,7 +44,7 @@ impl XdpRx {
             fill.push(area.place(chunk));
         }
         fill.publish();
-        Self { shared, owned, ring, fill, area, is_virtual }
+        Self { shared, owned, ring, fill, area, is_virtual, failure: None }
     }
 
     /// How many of the next descriptors are one packet, if all of it is there.
@@ -77,16 +78,35 @@ impl XdpRx {
         Some(len.unwrap_or(0))
     }
 
+    /// Takes what neighbours and servers say to everybody, of which the kernel gets its copy. Returns whether there was any.
+    fn hear(&self, buffer: &mut [u8]) -> io::Result<bool> {
+        match rustix::io::read(&self.shared.receive, &mut buffer[..]) {
+            Ok(len) => {
+                self.shared.note_up();
+                let mut line = self.shared.line();
+                line.ethernet.handle_frame(now(), buffer.get(VnetHeader::LEN..len).unwrap_or_default());
+                self.shared.settle(&mut line);
+                Ok(true)
+            }
+            Err(Errno::NETDOWN) => self.shared.handle_down().map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The interface's program follows the stack.
+    fn follow(&mut self, change: &NetworkChange) {
+        if let Err(error) = self.owned.1.follow(change) {
+            let (name, kind) = (self.shared.name(), error.kind());
+            let what =
+                format!("the program of the interface {name} cannot follow the stack's addresses: {error}");
+            self.failure = Some(io::Error::new(kind, what));
+        }
+    }
+
     /// Nothing has come: asks whether the interface is there, and what the timer is for.
     fn idle(&self) -> io::Result<()> {
         if self.fill.needs_wakeup() {
             xdp_socket::wake_rx(&self.owned.0);
-        }
-        match packet_socket::take_error(&self.shared.receive) {
-            Some(error) if Errno::from_io_error(&error) == Some(Errno::NETDOWN) => {
-                self.shared.handle_down()?;
-            }
-            _ => {}
         }
         self.shared.handle_timeout()?;
         let waker = {
@@ -102,12 +122,42 @@ impl XdpRx {
 
 impl RxDevice for XdpRx {
     fn news(&mut self, _: &Waker) -> io::Result<News> {
+        // A link that configures itself begins.
+        self.shared.settle(&mut self.shared.line());
         Ok(News::Fd(self.shared.news()?))
     }
 
+    fn poll_change(&mut self) -> Option<NetworkChange> {
+        let change = self.shared.poll_change()?;
+        self.follow(&change);
+        Some(change)
+    }
+
+    fn change_network(&mut self, change: NetworkChange) -> bool {
+        if let NetworkChange::AddAddress(own) = change {
+            self.shared.join(own.address);
+        }
+        let is_now = {
+            let mut line = self.shared.line();
+            let is_now = line.ethernet.change_network(now(), change);
+            self.shared.settle(&mut line);
+            is_now
+        };
+        if is_now {
+            self.follow(&change);
+        }
+        is_now
+    }
+
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        if let Some(why) = self.failure.take() {
+            return Err(why);
+        }
         for _ in 0..USELESS_MAX {
             let Some(len) = self.frame(buffer) else {
+                if self.hear(buffer)? {
+                    continue;
+                }
                 self.idle()?;
                 return Ok(None);
             };

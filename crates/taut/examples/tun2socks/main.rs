@@ -49,18 +49,16 @@ pub async fn serve(
         datagrams,
         ..IncomingOptions::default()
     };
-    let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp]);
-    let flows = IncomingFlows::open_with(&stack, filter, options)?;
+    let kinds = [FlowKind::Tcp, FlowKind::Udp];
+    let flows = IncomingFlows::open_with(&stack, FlowFilter::any().kinds(kinds), options)?;
     let limits = relay::Limits { connect: patience, ..relay::Limits::default() };
     loop {
         let flow = flows.accept().await?;
         let to = flow.local_addr();
         match (flow.kind(), proxy) {
-            (FlowKind::Tcp, None) => drop(tokio::spawn(relay::tcp(flow, TcpStream::connect(to), limits))),
-            (FlowKind::Tcp, Some(proxy)) => {
-                drop(tokio::spawn(relay::tcp(flow, socks::dial(to, proxy), limits)));
-            }
-            (_, None) => drop(tokio::spawn(relay::udp(flow, dial_udp(to)))),
+            (FlowKind::Tcp, None) => _ = tokio::spawn(relay::tcp(flow, TcpStream::connect(to), limits)),
+            (FlowKind::Tcp, Some(by)) => _ = tokio::spawn(relay::tcp(flow, socks::dial(to, by), limits)),
+            (_, None) => _ = tokio::spawn(relay::udp(flow, dial_udp(to))),
             (_, Some(_)) => flow.refuse(Refusal::Prohibited),
         }
     }

@@ -76,21 +76,29 @@ impl StackBuilder {
 
     /// Learns addresses of IPv6, routers and the MTU from the routers of the Ethernet interface (RFC 4862), beside addresses that
     /// it is given. [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one. For
-    /// [`packet`](Self::packet); a device that is given to the builder has an option of its own.
+    /// [`packet`](Self::packet) and `xdp`; a device that is given to the builder has an option of its own.
     #[must_use]
     pub fn slaac(mut self) -> Self {
         self.tun.packet_options.slaac = true;
+        #[cfg(feature = "xdp")]
+        {
+            self.tun.xdp_options.slaac = true;
+        }
         self
     }
 
     /// Asks the servers of the Ethernet interface for an address of IPv4, routers, the MTU and name servers
     /// (RFC 2131), beside addresses that it is given.
     /// [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one, which takes 4 to
-    /// 8 s because it is checked. For [`packet`](Self::packet); a device that is given to the builder has an option
-    /// of its own.
+    /// 8 s because it is checked. For [`packet`](Self::packet) and `xdp`; a device that is given to the builder has
+    /// an option of its own.
     #[must_use]
     pub fn dhcp(mut self) -> Self {
         self.tun.packet_options.dhcp = true;
+        #[cfg(feature = "xdp")]
+        {
+            self.tun.xdp_options.dhcp = true;
+        }
         self
     }
 

@@ -137,4 +137,10 @@ fn a_stack_of_one_family_leaves_the_other_to_the_kernel() {
     let code = program(&["fd09::2".parse().unwrap()], MAP);
     assert_eq!(run(&code, &frame(0x0800, 60, 30, "10.9.0.2")), Outcome::Pass);
     assert_eq!(run(&code, &frame(0x0806, 42, 38, "10.9.0.2")), Outcome::Pass);
+    let code = program(&[], MAP);
+    assert_eq!(
+        (run(&code, &frame(0x0800, 60, 30, "10.9.0.2")), code.len()),
+        (Outcome::Pass, 2),
+        "none is unreachable"
+    );
 }
