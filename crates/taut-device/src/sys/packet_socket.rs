@@ -428,3 +428,46 @@ pub(crate) fn can_name(socket: &OwnedFd) -> bool {
     let refused = send(socket, &[IoSlice::new(&too_long)], along);
     refused.is_err_and(|error| error.raw_os_error() == Some(libc::EMSGSIZE))
 }
+
+#[cfg(all(test, feature = "xdp"))]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// A frame of this type, with these bytes behind the Ethernet header, by their offset.
+    fn frame(kind: u16, bytes: &[(usize, u8)]) -> Vec<u8> {
+        let mut frame = vec![0x5a; 80];
+        frame[12..14].copy_from_slice(&kind.to_be_bytes());
+        for (at, byte) in bytes {
+            frame[14 + at] = *byte;
+        }
+        frame
+    }
+
+    /// The kernel runs the filter, on a socket of another kind. Offsets and numbers: RFC 791, RFC 768, RFC 8200, RFC 4861 §4.
+    #[test]
+    fn dhcp_20_the_filter_lets_through_what_neighbours_and_servers_say() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        attach_filter(&near.try_clone().unwrap().into(), &mut filter_of_neighbours()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        let is_heard = |frame: &[u8]| {
+            far.send(frame).unwrap();
+            near.recv(&mut [0; 128]).is_ok()
+        };
+        let udp = |port: u8| frame(0x0800, &[(9, 17), (22, 0), (23, port)]);
+        let icmp = |kind| frame(0x86dd, &[(6, 58), (40, kind)]);
+        assert!(is_heard(&frame(0x0806, &[])), "ARP");
+        assert!(is_heard(&udp(68)), "a server of DHCP");
+        assert_eq!([134, 135, 136].map(|kind| is_heard(&icmp(kind))), [true; 3], "neighbours and routers");
+        assert_eq!([133, 137, 128].map(|kind| is_heard(&icmp(kind))), [false; 3], "other ICMPv6");
+        for (what, other) in [
+            ("a client of DHCP", udp(67)),
+            ("TCP to the same port", frame(0x0800, &[(9, 6), (22, 0), (23, 68)])),
+            ("UDP of IPv6", frame(0x86dd, &[(6, 17), (40, 135)])),
+            ("another protocol", frame(0x88cc, &[])),
+            ("a short frame", frame(0x0800, &[(9, 17)])[..30].to_vec()),
+        ] {
+            assert!(!is_heard(&other), "{what}");
+        }
+    }
+}
