@@ -75,10 +75,10 @@ pub(super) const ROOT: &[Key] = &[
     key(
         "host",
         Choice(&["ideal", "linux-6.18"]),
-        Or("ideal"),
-        r#""linux-6.18""#,
-        "What simulated machines are like where `hosts` does not say it: `ideal` takes no time, the other one is late, merges, and \
-         starts flows at random moments, as live runs were measured to",
+        Or("linux-6.18"),
+        r#""ideal""#,
+        "What simulated machines are like where `hosts` does not say it: `linux-6.18` is late, merges, and starts flows at random \
+         moments, as live runs were measured to; `ideal` takes no time",
     ),
     key("hosts", Table(HOSTS), NONE, "", "The machines; in a dumbbell, all on one side are equal"),
     key("flows", Tables(FLOW), Required, "", "The traffic, one table for each kind"),
