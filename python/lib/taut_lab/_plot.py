@@ -300,7 +300,7 @@ def _fairness(result: Result, runs: list[Run], style: _Style) -> Figure:
     if not any(count > 1 for of in rows for count in of["flows"]):
         raise _nothing("fairness")
     figure, (panels,) = _figure(result, "Fairness over time", len(kinds), 1, style)
-    handles = []
+    handles: list[Any] = []
     for axes, (column, title) in zip(panels, kinds):
         lines = []
         for at, (run, of) in enumerate(zip(runs, rows)):
