@@ -7,7 +7,7 @@ use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use taut_lab::data::{GATES, Histogram, PointKind, RunData, RunSet};
+use taut_lab::data::{GATES, GROUPS, Histogram, PointKind, RunData, RunSet};
 use taut_lab::job::Outcome;
 use taut_lab::{metrics, table};
 
@@ -224,6 +224,8 @@ impl Results {
         let columns = [
             ("flow", Kind::Whole),
             ("name", Kind::Text),
+            ("group", Kind::Whole),
+            ("beside", Kind::Yes),
             ("from", Kind::Text),
             ("to", Kind::Text),
             ("local", Kind::Text),
@@ -241,6 +243,8 @@ impl Results {
                 [
                     flow.id.into(),
                     flow.name.as_str().into(),
+                    flow.group.into(),
+                    flow.beside.into(),
                     flow.from.as_str().into(),
                     flow.to.as_str().into(),
                     flow.local.as_str().into(),
@@ -255,6 +259,67 @@ impl Results {
                 ]
             };
             run.flows.iter().map(of).collect::<Vec<_>>()
+        })
+    }
+
+    /// Goodput of every flow over time.
+    fn goodput(&self) -> PyResult<Table> {
+        let columns = [("t_s", Kind::Number), ("flow", Kind::Whole), ("goodput_bps", Kind::Number)];
+        self.rows(columns, |run| {
+            let mut rows = Vec::new();
+            for (at, point) in run.shares.points.iter().enumerate() {
+                for line in &run.shares.lines {
+                    if let Some(bps) = line.goodput_bps.get(at).copied().flatten() {
+                        rows.push([point.t_s.into(), line.flow.into(), bps.into()]);
+                    }
+                }
+            }
+            rows
+        })
+    }
+
+    /// How evenly it was shared.
+    fn fairness(&self) -> PyResult<Table> {
+        let plain = [
+            ("t_s", Kind::Number),
+            ("flows", Kind::Whole),
+            ("goodput_bps", Kind::Number),
+            ("fairness", Kind::Number),
+        ];
+        let groups = (0..GROUPS).map(|group| (format!("fairness_of_{group}"), Kind::Number));
+        let names = RUN.into_iter().chain(plain).map(|(name, kind)| (name.to_owned(), kind));
+        let mut rows = Rows::new(names.chain(groups));
+        for run in &self.set.runs {
+            for point in &run.shares.points {
+                let values: [Value; 4] =
+                    [point.t_s.into(), point.flows.into(), point.goodput_bps.into(), point.fairness.into()];
+                let groups = point.fairness_of.iter().map(|index| Value::from(*index));
+                rows.push(of_run(run).into_iter().chain(values).chain(groups));
+            }
+        }
+        finish(rows)
+    }
+
+    /// The time around losses in which packets were kept.
+    fn losses(&self) -> PyResult<Table> {
+        let columns = [
+            ("flow", Kind::Whole),
+            ("t_s", Kind::Number),
+            ("from_s", Kind::Number),
+            ("to_s", Kind::Number),
+            ("losses", Kind::Whole),
+        ];
+        self.rows(columns, |run| {
+            let of = |window: &taut_lab::data::LossWindow| {
+                [
+                    window.flow.into(),
+                    window.t_s.into(),
+                    window.from_s.into(),
+                    window.to_s.into(),
+                    window.losses.into(),
+                ]
+            };
+            run.traced.windows.iter().map(of).collect::<Vec<_>>()
         })
     }
 
@@ -339,7 +404,8 @@ impl Results {
         })
     }
 
-    /// Buckets of distributions: over all flows, and for each flow how long its bytes stayed where.
+    /// Buckets of distributions: over all flows; of each of the first flows; for each flow how long its bytes
+    /// stayed where.
     fn histograms(&self) -> PyResult<Table> {
         let columns = [
             ("flow", Kind::Whole),
@@ -369,7 +435,8 @@ impl Results {
             };
             let mut rows: Vec<_> = run.histograms.iter().flat_map(|histogram| of(None, histogram)).collect();
             for flow in &run.flows {
-                rows.extend(flow.sojourn.iter().flat_map(|histogram| of(Some(flow.id), histogram)));
+                let own = flow.distributions.iter().chain(&flow.sojourn);
+                rows.extend(own.flat_map(|histogram| of(Some(flow.id), histogram)));
             }
             rows
         })

@@ -275,14 +275,19 @@ def test_py_05_what_progress_raises_stops_the_run() -> None:
 
 
 def test_py_05_control_c_stops_it() -> None:
-    program = f"import taut_lab\nprint('ready', flush=True)\ntaut_lab.run({SMALL!r}, set={{'duration': '100000s'}}, seeds=1, keep='none')"
-    running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    assert running.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    assert running.poll() is None
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    # A shell's background process inherits that the signal is ignored.
+    program = "import signal, taut_lab\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nprint('ready', flush=True)\n"
+    program += f"taut_lab.run({SMALL!r}, set={{'duration': '100000s'}}, seeds=1, keep='none')"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            time.sleep(0.5)
+            assert running.poll() is None
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=60)
+        finally:
+            running.kill()
     assert said.rstrip().endswith("KeyboardInterrupt")
 
 

@@ -11,7 +11,10 @@ use std::time::Duration;
 use taut_control::network::{AddressSnapshot, Change, RouteSnapshot};
 use taut_control::server::CLIENTS_MAX;
 use taut_control::{About, Client, ClientError, Fault, Server, Source};
-use taut_core::{Instant, LinkCaps, NetworkChange, Stack, StackConfig};
+use taut_core::{
+    ConnOptions, Fate, Frame, Instant, LinkCaps, ListenOptions, NetworkChange, RxChecksum, RxPacket, Stack,
+    StackConfig, Transmit,
+};
 use taut_replay::Taped;
 use taut_testbed::{Scratch, live};
 
@@ -400,6 +403,72 @@ fn another_user_is_refused_even_when_he_reaches_the_socket() {
     assert_eq!(refusal["data"]["fault"], "permission");
     assert!(is_closed);
     assert!(lab.client().identity().is_ok());
+}
+
+fn arriving(packet: &[u8]) -> RxPacket<'_> {
+    RxPacket { frame: Frame::Slice(packet), checksum: RxChecksum::Verified, gso_size: 0 }
+}
+
+/// A packet's payload: it is IPv4 without options.
+fn payload_len(packet: &[u8]) -> u64 {
+    let tcp_header = usize::from(packet[32] >> 4) * 4;
+    (packet.len() - 20 - tcp_header) as u64
+}
+
+/// Every byte is in one place: written and not sent, handed to the device, or on the way.
+#[test]
+fn dash_11_a_sample_says_how_many_bytes_are_where() {
+    let lab = Lab::new("places");
+    let now = lab.host.now();
+    let far = StackConfig::default().with(|c| c.addresses = vec!["10.0.0.1".parse().unwrap()]);
+    let mut far = Stack::new(Arc::new(far), LinkCaps::plain(1500), [8; 32]);
+    far.listen("10.0.0.1:7".parse().unwrap(), ListenOptions::default()).unwrap();
+    let conn = {
+        let mut near = lab.host.stack.lock().unwrap();
+        let conn = near.connect(now, "10.0.0.1:7".parse().unwrap(), &ConnOptions::default()).unwrap();
+        for _ in 0..2 {
+            while let Some(Transmit { packet, ticket }) = near.poll_transmit(now) {
+                let packet = packet.to_vec();
+                near.handle_tx(now, ticket, Fate::Left);
+                far.handle_packet(now, arriving(&packet));
+            }
+            while let Some(Transmit { packet, ticket }) = far.poll_transmit(now) {
+                let packet = packet.to_vec();
+                far.handle_tx(now, ticket, Fate::Left);
+                near.handle_packet(now, arriving(&packet));
+            }
+        }
+        conn
+    };
+    // Three packets leave and never arrive; the device keeps the others; the window has no room for the rest.
+    let (mut left, mut kept, mut tickets) = (0, 0, Vec::new());
+    let written = {
+        let mut near = lab.host.stack.lock().unwrap();
+        let written = near.conn_mut(conn).unwrap().write(now, &[1; 20_000]).unwrap() as u64;
+        while let Some(Transmit { packet, ticket }) = near.poll_transmit(now) {
+            let len = payload_len(&packet.to_vec());
+            if left < 3 * len {
+                left += len;
+                near.handle_tx(now, ticket, Fate::Left);
+            } else {
+                kept += len;
+                tickets.push(ticket);
+            }
+        }
+        written
+    };
+    let of = |lab: &Lab| {
+        let samples = lab.client().samples().unwrap();
+        assert_eq!(samples.len(), 1);
+        (samples[0].unsent, samples[0].device, samples[0].in_flight)
+    };
+    assert!(left > 0 && kept > 0 && left != kept && written > left + kept, "{left} {kept} {written}");
+    assert_eq!(of(&lab), (written - left - kept, kept, left));
+    // And when the device is done with them.
+    let mut near = lab.host.stack.lock().unwrap();
+    tickets.into_iter().for_each(|ticket| near.handle_tx(now, ticket, Fate::Left));
+    drop(near);
+    assert_eq!(of(&lab), (written - left - kept, 0, left + kept));
 }
 
 #[test]

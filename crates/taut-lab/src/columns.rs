@@ -84,11 +84,12 @@ const FAIRNESS: [Fixed; 4] = [
 ];
 
 /// Distributions of a run, by their names in `meta.json`.
-const DISTRIBUTIONS: [Fixed; 7] = [
+const DISTRIBUTIONS: [Fixed; 8] = [
     ("device_time", "us", "time of a packet between the stack and the wire"),
     ("rtt", "us", "round-trip time: from the stack to the ACK that acknowledges it"),
     ("burst", "segments", "segments back to back on the sender's wire"),
     ("gap", "us", "time between two packets with payload as they leave the host"),
+    ("flow_gap", "us", "the same between two packets of one flow"),
     ("super_packet", "segments", "segments in each packet that the stack handed down"),
     ("latency", "us", "duration of requests"),
     ("page", "us", "duration of page loads"),

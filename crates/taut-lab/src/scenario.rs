@@ -140,11 +140,11 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum HostKind {
     /// Their work takes no time, and nothing is late.
-    #[default]
     #[serde(rename = "ideal")]
     Ideal,
     /// As measured at the ends of live runs under this kernel: taut's thread as the sender, the kernel as the
     /// receiver.
+    #[default]
     #[serde(rename = "linux-6.18")]
     Linux618,
 }

@@ -27,7 +27,7 @@ use crate::metrics::{self, Measured};
 use crate::shares::{Recorder, Seen};
 use crate::stats::Tally;
 use crate::view;
-use collect::{Collector, FLOWS_MAX, Key, seconds};
+use collect::{Collector, FLOWS_MAX, Key, Own, seconds};
 pub use frame::Frame;
 use plan::{Net, Source, Traffic};
 
@@ -355,7 +355,7 @@ fn finish(
     watched: Vec<Watched>,
     sums: Sums,
     at_end: &AtEnd,
-    collector: Collector,
+    mut collector: Collector,
 ) -> Outcome {
     let scenario = &job.variation.scenario;
     let measured_s = view::seconds(at_end.now.since(BEGIN + scenario.warm_up()));
@@ -378,13 +378,13 @@ fn finish(
     let mut measured = Measured {
         seconds: measured_s,
         flows: net.traffic.iter().filter(|flow| !flow.is_beside).count() as u64,
-        device_ns: collector.device_ns,
-        device_bytes: collector.device_bytes,
-        rtt_ns: collector.rtt_ns,
-        burst: collector.burst,
-        gap_ns: collector.gap_ns,
-        flow_gap_ns: collector.flow_gap_ns,
-        super_packet: collector.super_packet,
+        device_ns: std::mem::take(&mut collector.device_ns),
+        device_bytes: std::mem::take(&mut collector.device_bytes),
+        rtt_ns: std::mem::take(&mut collector.rtt_ns),
+        burst: std::mem::take(&mut collector.burst),
+        gap_ns: std::mem::take(&mut collector.gap_ns),
+        flow_gap_ns: std::mem::take(&mut collector.flow_gap_ns),
+        super_packet: std::mem::take(&mut collector.super_packet),
         socket_memory: sums.socket_memory,
         unsent_bytes: sums.unsent_bytes,
         rcvbuf: at_end.rcvbuf,
@@ -420,7 +420,12 @@ fn finish(
         let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
         keys.insert(key, number as u32);
         if number < FLOWS_SHOWN {
-            flows.push(flow_data(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares));
+            let mut data = flow_data(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares);
+            if number < FLOWS_MAX {
+                let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
+                data.distributions = own_distributions(&traffic.source, skip, collector.take_own(&key));
+            }
+            flows.push(data);
         }
         if !flow.points.is_empty() {
             series.push(Series { flow: number as u32, points: flow.points });
@@ -488,11 +493,16 @@ fn finish(
     Outcome { data, events, capture }
 }
 
-/// The waits of an application's user since measuring began, and how long it took if it has ended.
-fn measure_source(source: &Source, skip: usize, measured: &mut Measured) {
+/// The waits of an application's user since measuring began.
+fn measure_waits(source: &Source, skip: usize, measured: &mut Measured) {
     let (latencies, is_pages) = source.latencies();
     let tally = if is_pages { &mut measured.page_ns } else { &mut measured.latency_ns };
     latencies.iter().skip(skip).for_each(|latency| tally.add(latency.as_nanos()));
+}
+
+/// The same, and how long it took if it has ended.
+fn measure_source(source: &Source, skip: usize, measured: &mut Measured) {
+    measure_waits(source, skip, measured);
     if let Some((span, bytes)) = source.elapsed() {
         let span_s = view::seconds(span);
         measured.elapsed_s = Some(measured.elapsed_s.unwrap_or(0.0).max(span_s));
@@ -531,7 +541,18 @@ fn flow_data(
         min_rtt_s: info.and_then(|info| info.min_rtt).map(view::seconds),
         blocked: blocked.map(|(name, share)| Share { name: (*name).into(), seconds: *share }).collect(),
         sojourn,
+        distributions: Vec::new(),
     }
+}
+
+/// A flow's own distributions.
+fn own_distributions(source: &Source, skip: usize, own: Option<Box<Own>>) -> Vec<Histogram> {
+    let mut measured = Measured::default();
+    if let Some(own) = own {
+        (measured.rtt_ns, measured.flow_gap_ns) = (own.rtt_ns, own.gap_ns);
+    }
+    measure_waits(source, skip, &mut measured);
+    histograms(&measured)
 }
 
 /// Converts the stack's histogram, which knows its values to a power of two.
@@ -555,6 +576,7 @@ pub(crate) fn histograms(measured: &Measured) -> Vec<Histogram> {
         (&measured.rtt_ns, "rtt", "us", 1e3),
         (&measured.burst, "burst", "segments", 1.0),
         (&measured.gap_ns, "gap", "us", 1e3),
+        (&measured.flow_gap_ns, "flow_gap", "us", 1e3),
         (&measured.super_packet, "super_packet", "segments", 1.0),
         (&measured.latency_ns, "latency", "us", 1e3),
         (&measured.page_ns, "page", "us", 1e3),

@@ -175,6 +175,7 @@ fn run(variant: &str, seed: u64, factor: f64) -> RunData {
                 Share { name: "small-queue".into(), seconds: 2.4 },
             ],
             sojourn: vec![histogram("unsent", "us", 32.0), histogram("device", "us", 32.0)],
+            distributions: vec![histogram("rtt", "us", 1_000.0), histogram("flow_gap", "us", 4.0)],
         }],
         series: vec![Series { flow: 0, points: points.collect() }],
         acks: acks.collect(),

@@ -60,6 +60,7 @@ fn connected_s(data: &RunData) -> Vec<f64> {
 }
 
 const MEASURED: &str = "host=linux-6.18";
+const IDEAL: &str = "host=ideal";
 /// Flows that do no more than connect.
 const SHORT: &str = "flows.0.total=1";
 
@@ -74,9 +75,11 @@ const BACK: [&str; 6] = [
 ];
 
 #[test]
-fn cal_01_ideal_is_the_default_and_every_part_can_be_taken_back() {
-    let plain = figures(1, &[]);
-    assert!(figures(1, &["host=ideal"]) == plain, "the default");
+fn cal_01_measured_is_the_default_and_every_part_can_be_taken_back() {
+    let plain = figures(1, &[IDEAL]);
+    let measured = figures(1, &[MEASURED]);
+    assert!(figures(1, &[]) == measured, "the default");
+    assert!(measured != plain);
     assert!(figures(1, &BACK) == plain, "all parts taken back");
     for part in BACK.iter().filter(|part| part.starts_with("hosts.") || part.starts_with("flows.")) {
         let sets: Vec<&str> = BACK.iter().filter(|other| *other != part).copied().collect();
@@ -102,7 +105,7 @@ fn cal_02_segments_share_an_ack_as_live() {
 /// A round trip of the link is 10 ms; SYN and SYN-ACK take one, and less than 1 ms for lateness and lines.
 #[test]
 fn cal_03_flows_start_at_random_within_a_round_trip() {
-    let plain = connected_s(&run(1, &[SHORT]));
+    let plain = connected_s(&run(1, &[IDEAL, SHORT]));
     let mut all = Vec::new();
     for seed in 1..=20 {
         let late: Vec<f64> =
@@ -114,7 +117,7 @@ fn cal_03_flows_start_at_random_within_a_round_trip() {
     // 10,000.
     let early = all.iter().filter(|late| **late < 0.005).count();
     assert!((8..=32).contains(&early), "{early} of 40: {all:?}");
-    let own = connected_s(&run(1, &["flows.0.phase=50ms", SHORT]));
+    let own = connected_s(&run(1, &[IDEAL, "flows.0.phase=50ms", SHORT]));
     assert!(own.iter().zip(&plain).all(|(own, plain)| (0.0..0.050).contains(&(own - plain))), "{own:?}");
     let [one, other] = [own[0] - plain[0], own[1] - plain[1]];
     assert!((one - other).abs() > 1e-6, "each has its own: {one} and {other}");
@@ -123,7 +126,7 @@ fn cal_03_flows_start_at_random_within_a_round_trip() {
 #[test]
 fn cal_04_seeds_differ_and_one_seed_is_one_run() {
     // Ports and sequence numbers are those of the seed.
-    assert_eq!(run(1, &[]).metrics, run(2, &[]).metrics, "without chance, all seeds are one run");
+    assert_eq!(run(1, &[IDEAL]).metrics, run(2, &[IDEAL]).metrics, "without chance, all seeds are one run");
     assert!(figures(1, &[MEASURED]) == figures(1, &[MEASURED]), "one seed");
     let runs: Vec<_> = (1..=10).map(|seed| run(seed, &[MEASURED]).metrics).collect();
     for (index, one) in runs.iter().enumerate() {

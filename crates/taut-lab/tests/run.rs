@@ -421,6 +421,39 @@ fn lab_25_files_have_the_columns_that_are_described() {
 }
 
 #[test]
+fn lab_26_the_first_flows_have_distributions_of_their_own() {
+    let changes =
+        ["flows.0.count=2", "flows.1.count=2", "duration=1s"].map(|set| Change::parse(set).unwrap());
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let variation = document.variations().unwrap().remove(0);
+    let data = sim::run(&Job { variation, ..job(1) }, &|_| true).unwrap().data;
+    let count = |histograms: &[taut_lab::data::Histogram], name: &str| {
+        histograms.iter().find(|histogram| histogram.name == name).map_or(0, |histogram| histogram.count)
+    };
+    assert_eq!(data.flows.len(), 4);
+    // What all have together is what each has.
+    for name in ["rtt", "flow_gap", "latency"] {
+        let of_flows: u64 = data.flows.iter().map(|flow| count(&flow.distributions, name)).sum();
+        assert!(of_flows > 20 && of_flows == count(&data.histograms, name), "{name}: {of_flows}");
+    }
+    for flow in &data.flows {
+        assert!(count(&flow.distributions, "rtt") > 0, "{flow:?}");
+        assert_eq!(count(&flow.distributions, "latency") > 0, flow.name.starts_with("rr"), "{flow:?}");
+        // The wires take 10 ms.
+        assert!(flow.distributions.iter().filter(|own| own.name == "rtt").all(|own| own.min >= 10_000.0));
+    }
+    // Of many flows, the first eight, in whatever order they connect.
+    let changes = ["flows.0.count=40", "flows.0.phase=50ms", "duration=2s", "topology.queue=pfifo limit 600"];
+    let changes = changes.map(|set| Change::parse(set).unwrap());
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
+    let variation = document.variations().unwrap().remove(0);
+    let data = sim::run(&Job { variation, ..job(1) }, &|_| true).unwrap().data;
+    let have: Vec<u32> =
+        data.flows.iter().filter(|flow| !flow.distributions.is_empty()).map(|flow| flow.id).collect();
+    assert_eq!(have, (0..8).collect::<Vec<_>>());
+}
+
+#[test]
 fn lab_06_flent_s_file_has_the_intervals() {
     let scratch = Scratch::new("lab-flent");
     let file: serde_json::Value = serde_json::from_str(&kept(&scratch, "run.flent")).unwrap();
@@ -508,8 +541,8 @@ fn lab_11_a_table_says_where_all_runs_are_equal() {
     };
     let chance = text(&[]);
     assert!(chance.contains("taut sim (2 runs)") && chance.contains("± is the 95 %"), "{chance}");
-    // Requests come at equal times, and nothing is lost by chance.
-    let equal = text(&["link.faults.loss=0"]);
+    // Hosts are never late, requests come at equal times, and nothing is lost by chance.
+    let equal = text(&["link.faults.loss=0", "host=ideal"]);
     assert!(equal.contains("taut sim (2 equal runs)") && !equal.contains('±'), "{equal}");
 }
 

@@ -92,8 +92,26 @@ class Result:
 
     @cached_property
     def flows(self) -> Table:
-        """Connections: name, ends, times, bytes, goodput, round-trip times."""
+        """Connections: name, which ``[[flows]]`` (group), whether beside, ends, times, bytes, goodput, round-trip times."""
         return self._native.flows()
+
+    @cached_property
+    def goodput(self) -> Table:
+        """Goodput of every flow over time: t_s (the end of an interval), flow, goodput_bps. Its intervals are those of
+        :attr:`fairness`; in long runs they are longer than those of :attr:`intervals`."""
+        return self._native.goodput()
+
+    @cached_property
+    def fairness(self) -> Table:
+        """How flows shared each interval: t_s, flows (open all the time), goodput_bps (of all), Jain's index of all and of each
+        ``[[flows]]`` (fairness, ``fairness_of_0`` to ``_7``)."""
+        return self._native.fairness()
+
+    @cached_property
+    def losses(self) -> Table:
+        """The time around losses in which :attr:`packets` has all packets of a flow: flow, t_s (of the loss), from_s, to_s, losses
+        (packets that were dropped or retransmitted in it)."""
+        return self._native.losses()
 
     @cached_property
     def blocked(self) -> Table:
@@ -114,7 +132,7 @@ class Result:
     @cached_property
     def histograms(self) -> Table:
         """Buckets of distributions: name, unit, from (inclusive), to (exclusive), count; and least and largest value of the whole
-        distribution, min and max. ``flow`` is null for those over all flows."""
+        distribution, min and max. ``flow`` is null for those over all flows; the first eight flows have some of their own."""
         return self._native.histograms()
 
     @cached_property
@@ -141,9 +159,11 @@ class Result:
         """A picture, with matplotlib, in the colours of ``taut plot``.
 
         Args:
-            name: ``queues`` (where bytes wait), ``window`` (window, in flight and rates), ``sequence`` (packets over time), ``rtt``
-                and ``latency`` (distributions), ``bursts``, ``blocked`` (what held the sender), or the name of a metric: its mean
-                over seeds by variant, and each seed's value as a dot.
+            name: ``goodput`` and ``fairness`` (over time), ``queues`` (where bytes wait), ``sequence`` (packets over time), ``losses``
+                (the same around each loss), ``window`` (window, in flight and rates), ``flows`` (window and round-trip time of
+                each flow), ``rtt`` and ``latency`` (distributions), ``bursts``, ``blocked`` (what held the sender), or the name of a
+                metric: its mean over seeds by variant, and each seed's value as a dot. ``metric:goodput`` is a metric whose name
+                is also a picture's.
             case: The case to show; the first if not given.
             variants: The variants to show, in this order; all, but at most eight, if not given.
             theme: The background.

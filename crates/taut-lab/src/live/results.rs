@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 
 use super::apps::{self, FlowResult};
 use super::carried::Carried;
-use crate::data::{Flow, GATES, HostCounts, RunData, Series, Share};
+use crate::data::{Flow, GATES, Histogram, HostCounts, RunData, Series, Share};
 use crate::job::{Job, RunError};
 use crate::metrics::{self, Measured};
 use crate::sim;
+use crate::view;
 
 /// Computes the results. `ways` are the counts to the receiver, and back.
 pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) -> Result<RunData, RunError> {
@@ -59,7 +60,11 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     let (mut flows, mut series) = (Vec::new(), Vec::new());
     for (number, flow) in result.flows.into_iter().enumerate() {
         measure_flow(&flow, &mut measured);
-        flows.push(flow_data(number, &flow, measured.seconds));
+        let mut data = flow_data(number, &flow, measured.seconds);
+        if !flow.points.is_empty() {
+            data.distributions = own_distributions(&flow, view::seconds(job.variation.scenario.warm_up()));
+        }
+        flows.push(data);
         if !flow.points.is_empty() {
             series.push(Series { flow: number as u32, points: flow.points });
         }
@@ -129,5 +134,15 @@ fn flow_data(number: usize, flow: &FlowResult, seconds: f64) -> Flow {
         min_rtt_s: last.min_rtt_s,
         blocked: blocked.map(|(name, seconds)| Share { name: (*name).into(), seconds }).collect(),
         sojourn: Vec::new(),
+        distributions: Vec::new(),
     }
+}
+
+/// A flow's own distributions: requests, and the smoothed round-trip time at the end of each interval.
+fn own_distributions(flow: &FlowResult, warm_up_s: f64) -> Vec<Histogram> {
+    let mut own = Measured::default();
+    flow.latencies_ns.iter().for_each(|ns| own.latency_ns.add(*ns));
+    let measured = flow.points.iter().filter(|point| point.t_s > warm_up_s);
+    measured.filter_map(|point| point.srtt_s).for_each(|srtt| own.rtt_ns.add((srtt * 1e9) as u64));
+    sim::histograms(&own)
 }

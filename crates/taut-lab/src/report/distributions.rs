@@ -1,10 +1,13 @@
 //! Distributions: round-trip times and latencies as shares below a value, bursts and gaps between packets as bars.
+//! With several flows, further panels have a line for each: its round-trip times, its requests, the gaps between
+//! its own packets. A burst on the wire may be of several flows, and has none.
 //!
 //! Called by `figures.rs`.
 
 use std::collections::BTreeMap;
 
 use super::figures::{Figure, Shown, arranged};
+use super::lines::{Choice, Chosen};
 use super::picture::{Key, Swatch};
 use super::scale::{Axis, Kind, Quantity, range};
 use super::svg::{Layer, Panel, Shape};
@@ -14,6 +17,12 @@ use crate::data::{Bucket, Histogram, RunData};
 /// A histogram of a run, if it counted something.
 fn named<'a>(run: &'a RunData, name: &str) -> Option<&'a Histogram> {
     run.histograms.iter().find(|histogram| histogram.name == name && total(histogram) > 0.0)
+}
+
+/// The same of one of its flows.
+fn own<'a>(run: &'a RunData, flow: u32, name: &str) -> Option<&'a Histogram> {
+    let flow = run.flows.iter().find(|other| other.id == flow)?;
+    flow.distributions.iter().find(|histogram| histogram.name == name && total(histogram) > 0.0)
 }
 
 fn total(histogram: &Histogram) -> f64 {
@@ -87,6 +96,8 @@ fn cdf(
     let (quantity, _) = unit(found.first()?.1);
     let values = found.iter().flat_map(|(.., curve)| curve.iter().map(|point| point.0));
     let ink = |index: usize| Ink::SERIES[index % Ink::SERIES.len()];
+    let taken: Vec<Ink> = shown.iter().map(|one| ink(one.index)).collect();
+    let (choice, of_flows) = flow_panels(shown, name, label, &taken);
     let layer = |(shown, histogram, curve): &(&Shown<'_>, &Histogram, Vec<(f64, f64)>)| Layer {
         name: format!("{}: {}", shown.label, summary(histogram)),
         shape: Shape::Line { points: curve.clone(), step: false, dashed: false },
@@ -99,32 +110,91 @@ fn cdf(
         swatch: Swatch::Line,
     });
     let panel = Panel {
-        title: String::new(),
+        title: if of_flows.is_empty() { String::new() } else { "all flows".to_owned() },
         note: String::new(),
         variant: None,
         x: Axis::log(quantity, label, values),
-        y: Axis {
-            quantity: Quantity::Share,
-            label: "share below".to_owned(),
-            kind: Kind::Linear,
-            low: 0.0,
-            high: 1.02,
-        },
+        y: shares_axis(),
         rows: Vec::new(),
         layers: found.iter().map(layer).collect(),
         tips: Vec::new(),
         shape: 0.62,
         zooms: None,
     };
-    Some(Figure {
-        case: String::new(),
-        name,
-        title,
-        caption: caption.to_owned(),
-        keys: keys.collect(),
-        panels: vec![panel],
-        columns: 1,
-    })
+    let mut keys: Vec<Key> = keys.collect();
+    let mut caption = caption.to_owned();
+    if !of_flows.is_empty() {
+        keys.extend(choice.keys());
+        caption += &of_some_flows(shown, &choice);
+    }
+    let columns = if of_flows.is_empty() { 1 } else { 2 };
+    let panels = std::iter::once(panel).chain(of_flows).collect();
+    Some(Figure { case: String::new(), name, title, caption, keys, panels, columns })
+}
+
+fn shares_axis() -> Axis {
+    Axis {
+        quantity: Quantity::Share,
+        label: "share below".to_owned(),
+        kind: Kind::Linear,
+        low: 0.0,
+        high: 1.02,
+    }
+}
+
+/// A panel of each variant with a line for each flow that has this distribution, if several have.
+fn flow_panels(shown: &[Shown<'_>], name: &str, label: &str, taken: &[Ink]) -> (Choice, Vec<Panel>) {
+    let choice = Choice::of(shown, |one, flow| own(one.run, flow, name).is_some()).beside(taken);
+    if choice.lines.len() < 2 {
+        return (choice, Vec::new());
+    }
+    let lines = |one: &Shown<'_>| -> Vec<(Layer, Quantity)> {
+        let line = |(chosen, histogram): (&Chosen, &Histogram)| {
+            let layer = Layer {
+                name: format!("{}: {}", chosen.name, summary(histogram)),
+                shape: Shape::Line { points: curve(histogram), step: false, dashed: false },
+                ink: chosen.ink,
+                variant: None,
+            };
+            (layer, unit(histogram).0)
+        };
+        let found = choice.lines.iter().filter_map(|chosen| Some((chosen, own(one.run, chosen.flow, name)?)));
+        found.map(line).collect()
+    };
+    let all: Vec<_> =
+        shown.iter().map(|one| (one, lines(one))).filter(|(_, lines)| !lines.is_empty()).collect();
+    let points = |layer: &Layer| match &layer.shape {
+        Shape::Line { points, .. } => points.iter().map(|point| point.0).collect(),
+        _ => Vec::new(),
+    };
+    let values = all.iter().flat_map(|(_, lines)| lines).flat_map(|(layer, _)| points(layer));
+    let quantity = all.first().and_then(|(_, lines)| lines.first()).map_or(Quantity::Time, |line| line.1);
+    let x = Axis::log(quantity, label, values);
+    let panel = |(one, lines): (&Shown<'_>, Vec<(Layer, Quantity)>)| Panel {
+        title: one.label.clone(),
+        note: "each flow".to_owned(),
+        variant: Some(one.index),
+        x: x.clone(),
+        y: shares_axis(),
+        rows: Vec::new(),
+        layers: lines.into_iter().map(|(layer, _)| layer).collect(),
+        tips: Vec::new(),
+        shape: 0.62,
+        zooms: None,
+    };
+    let panels = all.into_iter().map(panel).collect();
+    (choice, panels)
+}
+
+/// The end of a caption whose lines are not of all flows.
+fn of_some_flows(shown: &[Shown<'_>], choice: &Choice) -> String {
+    let flows = shown.iter().map(|one| one.run.flows.len()).max().unwrap_or(0);
+    let lines = choice.lines.len();
+    if lines < flows {
+        format!(" {lines} of {} flows have a line of their own.", Quantity::Count.say(flows as f64))
+    } else {
+        String::new()
+    }
 }
 
 /// The summary of a distribution in words.
@@ -146,21 +216,31 @@ pub(super) fn bursts(shown: &[Shown<'_>]) -> Option<Figure> {
     ];
     let kinds: Vec<Vec<Panel>> =
         kinds.iter().map(|(name, label, what, ink)| bars(shown, name, label, what, *ink)).collect();
-    let kinds: Vec<_> = kinds.into_iter().filter(|panels| !panels.is_empty()).collect();
+    let mut kinds: Vec<_> = kinds.into_iter().filter(|panels| !panels.is_empty()).collect();
     if kinds.is_empty() {
         return None;
+    }
+    let (choice, of_flows) =
+        flow_panels(shown, "flow_gap", "gap between packets of a flow", &[Ink::BLUE, Ink::GREEN]);
+    let mut keys = Vec::new();
+    let mut caption = "How many segments leave the sender back to back, and how much time passes between the departures of one \
+            packet and the next. A paced sender has short bursts, and gaps of similar length; one that sends a window at \
+            a time has long bursts, and few but long gaps. The axis is logarithmic: each bar covers an octave, or half of \
+            one; its height is its share of all."
+        .to_owned();
+    if !of_flows.is_empty() {
+        keys = choice.keys();
+        caption += " Lines: the share of gaps between two packets of the same flow that are shorter, a line for each flow.";
+        caption += &of_some_flows(shown, &choice);
+        kinds.push(of_flows);
     }
     let (panels, columns) = arranged(kinds);
     Some(Figure {
         case: String::new(),
         name: "bursts",
         title: "Bursts, and gaps between packets",
-        caption: "How many segments leave the sender back to back, and how much time passes between the departures of one \
-            packet and the next. A paced sender has short bursts, and gaps of similar length; one that sends a window at \
-            a time has long bursts, and few but long gaps. The axis is logarithmic: each bar covers an octave, or half of \
-            one; its height is its share of all."
-            .to_owned(),
-        keys: Vec::new(),
+        caption,
+        keys,
         panels,
         columns,
     })

@@ -59,7 +59,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
 }
 
 /// Flows begin and end at different times: a flow has no value where it has no sample.
-fn values(run: &RunData, choice: &Choice, of: fn(&Interval) -> f64) -> Values {
+pub(super) fn values(run: &RunData, choice: &Choice, of: fn(&Interval) -> f64) -> Values {
     let points = || run.series.iter().flat_map(|series| &series.points);
     let mut times: Vec<f64> = points().map(|point| point.t_s).filter(|time| time.is_finite()).collect();
     times.sort_by(f64::total_cmp);

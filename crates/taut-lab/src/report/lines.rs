@@ -3,7 +3,7 @@
 //! A panel with hundreds of lines is a grey area. So at most [`MOST`] flows have one: those whose goodput,
 //! over the measured part of the run, is farthest from the mean of all. The others are a band from the least
 //! to the greatest value among them. All panels of a case show the same flows, in the same colours. Called by
-//! `goodput.rs` and `flows.rs`.
+//! `goodput.rs`, `flows.rs`, `queues.rs` and `distributions.rs`.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +63,16 @@ impl Choice {
         let lines = chosen.into_iter().zip(Ink::LINES);
         let lines = lines.map(|((flow, name, _), ink)| Chosen { flow, name, ink }).collect();
         Self { lines, others }
+    }
+
+    /// The same flows in other colours than these, as far as there are others: for a picture whose legend has
+    /// these colours for something else.
+    pub(super) fn beside(mut self, taken: &[Ink]) -> Self {
+        let (other, rest): (Vec<Ink>, Vec<Ink>) =
+            Ink::LINES.into_iter().partition(|ink| !taken.contains(ink));
+        let inks = other.into_iter().chain(rest);
+        self.lines.iter_mut().zip(inks).for_each(|(chosen, ink)| chosen.ink = ink);
+        self
     }
 
     /// The legend.

@@ -1,16 +1,19 @@
 //! Where bytes wait, from the application's write to the acknowledgement, stacked over time.
 //!
-//! The picture distinguishes a full device queue from a full network. Called by `figures.rs`.
+//! The picture distinguishes a full device queue from a full network. With several flows, lines show how much
+//! each of them has. Called by `figures.rs`.
 
 use std::collections::BTreeMap;
 
 use super::figures::{Figure, Shown, THINNED, arranged, time_axis};
+use super::flows;
+use super::lines::{self, Choice, Values};
 use super::picture::{Key, Swatch};
 use super::scale::{Axis, Quantity};
 use super::svg::{Layer, Panel, Shape, Tip};
 use super::theme::Ink;
 use super::thin::keep;
-use crate::data::RunData;
+use crate::data::{Interval, RunData};
 
 /// The queues from bottom to top, with their colours.
 const PARTS: [(&str, Ink); 4] = [
@@ -96,16 +99,30 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         thinned |= kept.len() < stack.times.len();
         panel(shown, stack, &kept, (&x, &y))
     });
-    let (panels, columns) = arranged(vec![panels.collect()]);
+    let stacked: Vec<Panel> = panels.collect();
+    let choice = Choice::of(shown, |one, flow| one.run.series.iter().any(|series| series.flow == flow))
+        .beside(&PARTS.map(|(_, ink)| ink));
+    let of_flows =
+        if choice.lines.len() > 1 { flow_panels(shown, &choice, &x, &mut thinned) } else { Vec::new() };
+    let has_flows = !of_flows.is_empty();
+    let kinds = [stacked, of_flows].into_iter().filter(|panels| !panels.is_empty());
+    let (panels, columns) = arranged(kinds.collect());
     let used =
         |part: usize| stacks.iter().any(|(_, stack)| stack.parts[part].iter().any(|bytes| *bytes > 0.0));
     let keys = PARTS.iter().enumerate().rev().filter(|(part, _)| used(*part));
     let keys = keys.map(|(_, (name, ink))| Key { name: (*name).to_owned(), ink: *ink, swatch: Swatch::Box });
+    let mut keys: Vec<Key> = keys.collect();
+    if has_flows {
+        keys.extend(choice.keys());
+    }
     let mut caption = "Where bytes wait between the application's write and the acknowledgement. Look at the queue of the \
         sender's own device: bytes there delay everything that this host sends, and loss-based congestion control keeps \
         that queue full. A good sender leaves data that it cannot send yet in the socket, where it delays nothing else. \
         The scale is the same for all variants."
         .to_owned();
+    if has_flows {
+        caption += " Lines: what each flow has written and the receiver has not acknowledged.";
+    }
     if let Some((series, flows)) = some_flows_only(shown) {
         caption += &format!(" Bytes unsent and on the way are known for only {series} of {flows} flows.");
     }
@@ -117,10 +134,27 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         name: "queues",
         title: "Where the bytes wait",
         caption,
-        keys: keys.collect(),
+        keys,
         panels,
         columns,
     })
+}
+
+/// A panel of each variant, with a line for each flow.
+fn flow_panels(shown: &[Shown<'_>], choice: &Choice, x: &Axis, thinned: &mut bool) -> Vec<Panel> {
+    let held = |point: &Interval| (point.unsent_bytes + point.in_flight_bytes) as f64;
+    let all: Vec<_> = shown.iter().map(|one| (one, flows::values(one.run, choice, held))).collect();
+    let y = Axis::from_zero(
+        Quantity::Bytes,
+        "bytes of a flow, unsent or in flight",
+        all.iter().flat_map(|(_, values)| values.all()),
+    );
+    let panel = |(one, values): &(&Shown<'_>, Values)| {
+        let (panel, is_thinned) = lines::panel(one, choice, values, (x, &y), "each flow".to_owned());
+        *thinned |= is_thinned;
+        panel
+    };
+    all.iter().map(panel).collect()
 }
 
 /// The number of flows with series and of all flows, when not all have series.

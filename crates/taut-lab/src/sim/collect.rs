@@ -17,6 +17,9 @@ use super::points::Points;
 
 /// Largest number of flows with points and rows.
 pub(super) const FLOWS_MAX: usize = 8;
+/// Largest number of connections with distributions of their own. More than are reported: which ones are the first
+/// flows is known at the end, and flows do not connect in the order of their numbers.
+const OWN_MAX: usize = 1_000;
 /// Largest number of rows for ACKs, of all flows.
 const ACKS_MAX: usize = 20_000;
 
@@ -41,6 +44,14 @@ struct Track {
     sent: VecDeque<(u64, Option<Instant>)>,
     /// The last round-trip time.
     rtt: Option<Duration>,
+    own: Option<Box<Own>>,
+}
+
+/// Distributions of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    pub(super) rtt_ns: Tally,
+    pub(super) gap_ns: Tally,
 }
 
 impl Track {
@@ -180,8 +191,9 @@ impl Collector {
         let track = match self.tracks.get_mut(&key) {
             Some(track) => track,
             None => {
+                let own = (self.keys.len() < OWN_MAX).then(Box::default);
                 self.keys.push(key);
-                self.tracks.entry(key).or_default()
+                self.tracks.entry(key).or_insert(Track { own, ..Track::default() })
             }
         };
         if tcp.flags.contains(Flags::SYN) {
@@ -195,7 +207,11 @@ impl Collector {
             Some((handed, _)) if handed == packet.handed() => {}
             last => {
                 if let Some((_, left)) = last.filter(|_| is_measured) {
-                    self.flow_gap_ns.add(at.since(left).as_nanos());
+                    let gap = at.since(left).as_nanos();
+                    self.flow_gap_ns.add(gap);
+                    if let Some(own) = &mut track.own {
+                        own.gap_ns.add(gap);
+                    }
                 }
                 track.left = Some((packet.handed(), at));
             }
@@ -249,9 +265,13 @@ impl Collector {
             track.sent.pop_front();
         }
         if let Some(handed) = newest {
-            track.rtt = Some(now.since(handed));
+            let rtt = now.since(handed);
+            track.rtt = Some(rtt);
             if now >= self.from {
-                self.rtt_ns.add(now.since(handed).as_nanos());
+                self.rtt_ns.add(rtt.as_nanos());
+                if let Some(own) = &mut track.own {
+                    own.rtt_ns.add(rtt.as_nanos());
+                }
             }
         }
         let window = acked + (u64::from(tcp.window) << track.shift);
@@ -322,6 +342,11 @@ impl Collector {
         let Some(mut events) = self.events.take() else { return };
         events.log(now, what, &self.names, |place| self.place_name(place));
         self.events = Some(events);
+    }
+
+    /// The distributions of a connection.
+    pub(super) fn take_own(&mut self, key: &Key) -> Option<Box<Own>> {
+        self.tracks.get_mut(key)?.own.take()
     }
 
     /// Closes the bursts and lists that are still open.

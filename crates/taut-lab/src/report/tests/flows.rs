@@ -118,6 +118,65 @@ fn lab_22_windows_and_round_trips_have_a_line_for_each_flow() {
     }
 }
 
+/// A distribution of each flow, with all values in one bucket.
+fn own(name: &str, bucket: usize) -> Histogram {
+    let mut counts = vec![0; bucket + 1];
+    counts[bucket] = 8;
+    histogram(name, "us", &counts)
+}
+
+#[test]
+fn lab_22_distributions_have_a_line_for_each_flow() {
+    let mut set = set(&["before", "after"]);
+    let plain: Vec<usize> =
+        ["rtt", "latency", "bursts"].iter().map(|name| named(&set, name).panels.len()).collect();
+    for run in &mut set.runs {
+        // Both flows have round trips and gaps, and only one has requests.
+        run.flows[0].distributions = vec![own("rtt", 2), own("flow_gap", 1), own("latency", 3)];
+        run.flows[1].distributions = vec![own("rtt", 4), own("flow_gap", 5)];
+    }
+    let counts: Vec<usize> =
+        ["rtt", "latency", "bursts"].iter().map(|name| named(&set, name).panels.len()).collect();
+    assert_eq!((plain, counts), (vec![1, 1, 4], vec![1 + 2, 1, 4 + 2]));
+    // From 4 to 8 µs, and from 16 to 32: the curves do not overlap. The least value of all is 1 µs.
+    for (name, first) in [("rtt", 2), ("bursts", 0)] {
+        let figure = named(&set, name);
+        let svg = figure.svg(&set, Theme::Light);
+        let document = Document::parse(&svg).unwrap();
+        let lines = marks(&document, "line");
+        assert_eq!(lines.len(), first + 2 * 2, "{name}");
+        for (line, who) in lines[first..].iter().zip(["bulk", "other", "bulk", "other"]) {
+            assert!(title_of(*line).starts_with(&format!("{who}: median ")), "{name}: {}", title_of(*line));
+        }
+        let [bulk, other] = [points(lines[first]), points(lines[first + 1])];
+        assert!(bulk.last().unwrap().0 < other[1].0, "{name}: {bulk:?} {other:?}");
+        // A legend in which two things have the same colour says nothing.
+        let inks: Vec<_> = figure.keys.iter().map(|key| key.ink.0).collect();
+        assert!(inks.iter().enumerate().all(|(at, ink)| !inks[..at].contains(ink)), "{name}: {inks:?}");
+        let names: Vec<&str> = figure.keys.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(&names[names.len() - 2..], ["bulk", "other"]);
+    }
+}
+
+#[test]
+fn lab_22_queues_have_a_line_for_each_flow() {
+    let mut set = set(&["before", "after"]);
+    for run in &mut set.runs {
+        run.series.push(Series { flow: 1, points: (11..=20).map(|at| sample(at, 0.1)).collect() });
+        run.series[1].points.iter_mut().for_each(|point| point.unsent_bytes = 100_000);
+    }
+    let figure = named(&set, "queues");
+    assert_eq!(figure.panels.len(), 2 * 2);
+    let svg = figure.svg(&set, Theme::Light);
+    // Sample 6: 4,000 + 6,000 unsent and 20,000 + 12,000 in flight; the other flow has none yet. Sample 16: 4,000 +
+    // 2,000 and 20,000 + 4,000, and 100,000 and 24,000.
+    for expected in ["at 600 ms\nbulk 42 kB", "at 1.6 s\nbulk 30 kB\nother 124 kB"] {
+        assert!(tips(&svg).iter().any(|tip| tip == expected), "{expected}: {:?}", tips(&svg));
+    }
+    let inks: Vec<_> = figure.keys.iter().map(|key| key.ink.0).collect();
+    assert!(inks.iter().enumerate().all(|(at, ink)| !inks[..at].contains(ink)), "{inks:?}");
+}
+
 #[test]
 fn lab_23_each_loss_has_a_picture() {
     let mut set = set(&["only"]);

@@ -75,10 +75,10 @@ pub(super) const ROOT: &[Key] = &[
     key(
         "host",
         Choice(&["ideal", "linux-6.18"]),
-        Or("ideal"),
-        r#""linux-6.18""#,
-        "What simulated machines are like where `hosts` does not say it: `ideal` takes no time, the other one is late, merges, and \
-         starts flows at random moments, as live runs were measured to",
+        Or("linux-6.18"),
+        r#""ideal""#,
+        "What simulated machines are like where `hosts` does not say it: `linux-6.18` is late, merges, and starts flows at random \
+         moments, as live runs were measured to; `ideal` takes no time",
     ),
     key("hosts", Table(HOSTS), NONE, "", "The machines; in a dumbbell, all on one side are equal"),
     key("flows", Tables(FLOW), Required, "", "The traffic, one table for each kind"),
@@ -266,7 +266,13 @@ const NIC: &[Key] = &[
     key("rx", Whole(1, U32), Or("4096"), "256", "Descriptors for receiving"),
     key("tx-usecs", Whole(0, U32), Or("0"), "50", "The interrupt for sent packets waits for this, µs"),
     key("tx-frames", Whole(0, U32), Or("0"), "32", "or for this many packets"),
-    key("rx-usecs", Whole(0, U32), Or("0"), "50", "The interrupt for received packets waits for this, µs"),
+    key(
+        "rx-usecs",
+        Whole(0, U32),
+        Or("by `host`; 20, or 0"),
+        "50",
+        "The interrupt for received packets waits for this, µs",
+    ),
     key("rx-frames", Whole(0, U32), Or("0"), "32", "or for this many packets"),
     key(
         "tx-late",
@@ -283,7 +289,7 @@ const CPU: &[Key] = &[
     key(
         "rx-packet",
         Time,
-        Or("0"),
+        Or("by `host`; a receiver's 10 µs, else 0"),
         r#""1us""#,
         "A packet's way up through the stack; a merged packet counts once",
     ),
@@ -304,14 +310,14 @@ const CPU: &[Key] = &[
     key(
         "completions-apart",
         YesNo,
-        Or("false"),
+        Or("by `host`; a sender's true, else false"),
         "true",
         "Another core takes the interrupts for sent packets",
     ),
     key(
         "wakeups",
         Choice(&["exact", "quiet", "busy"]),
-        Or("exact"),
+        Or("by `host`; a sender's quiet, else exact"),
         r#""quiet""#,
         "How late the thread wakes up that does the work: not at all, or as measured on a quiet or a busy machine",
     ),
@@ -343,7 +349,7 @@ const FLOW: &[Key] = &[
     key(
         "phase",
         Time,
-        Or("0; by `host` a round trip"),
+        Or("by `host`; a round trip, 1 ms at least, or 0"),
         r#""10ms""#,
         "Each starts up to this much later, by the seed; simulated only",
     ),
