@@ -595,7 +595,7 @@ impl Inner {
             Interest::Write(conn) if self.is_connecting(conn) => return true,
             // ACKs.
             Interest::Write(_) | Interest::SendTo(_) => self.sent_bytes >= SERVE_BYTES,
-            Interest::End => false,
+            Interest::Flow(_) | Interest::End => false,
         };
         may_find && self.looks.may_look()
     }

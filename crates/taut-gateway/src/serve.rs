@@ -255,6 +255,10 @@ impl Handle {
         self.server.with(|gateway, now| gateway.failed(now, self.id, why))
     }
 
+    pub(crate) fn left(&self, client: SocketAddr) {
+        self.server.with(|gateway, now| gateway.left(now, self.id, client));
+    }
+
     pub(crate) fn answered(&self) -> Then {
         self.server.with(|gateway, now| gateway.answered(now, self.id))
     }
