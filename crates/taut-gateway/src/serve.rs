@@ -272,7 +272,8 @@ impl Handle {
     }
 
     pub(crate) fn passed(&self, from: Side, bytes: usize, held: usize) {
-        let now = self.server.0.began.elapsed();
+        // Where nothing passed, the time does not matter.
+        let now = if bytes > 0 { self.server.0.began.elapsed() } else { Duration::ZERO };
         self.server.0.lock().gateway.passed(now, self.id, from, bytes, held);
     }
 
