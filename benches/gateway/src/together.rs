@@ -64,7 +64,9 @@ mod tests {
     }
 
     fn children(process: u32) -> Vec<u32> {
-        let text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+        let text: String =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap()).collect();
         text.split_whitespace().map(|child| child.parse().unwrap()).collect()
     }
 
@@ -91,16 +93,17 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(outer.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("begun")), "needs root and unshare");
-        assert_eq!(sleepers(word).len(), 3);
+        let mut lines = BufReader::new(outer.stdout.take().unwrap()).lines();
+        let says = lines.by_ref().map_while(Result::ok).any(|line| line.ends_with("begun"));
+        assert!(says, "needs root and unshare");
+        become_so_many(word, 3);
         outer
     }
 
-    fn nothing_is_left(word: &str) {
+    fn become_so_many(word: &str, count: usize) {
         let begun = Instant::now();
-        while !sleepers(word).is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?} go on", sleepers(word));
+        while sleepers(word).len() != count {
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}, not {count}", sleepers(word));
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -119,7 +122,7 @@ mod tests {
             let killed = rustix::process::Pid::from_raw(killed.try_into().unwrap()).unwrap();
             rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
             assert!(!outer.wait().unwrap().success(), "{whom}");
-            nothing_is_left(&word);
+            become_so_many(&word, 0);
         }
     }
 }
