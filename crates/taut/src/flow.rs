@@ -239,7 +239,6 @@ macro_rules! flow_methods {
         /// Asks the client whether it still wants its connection: a host that gives up while its SYN is not answered does not
         /// say so by itself. If it does not, the flow [is gone](Self::is_gone) as soon as its answer comes. Returns whether
         /// there was something to ask.
-        #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
         pub fn probe(&self) -> bool {
             self.flow.probe()
         }
