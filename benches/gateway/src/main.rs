@@ -12,6 +12,7 @@
 //! | `servers.rs` | who answers at the far end |
 //! | `work.rs` | what a guest does, and its measure |
 //! | `table.rs` | samples in, a table out |
+//! | `together.rs` | nothing that was started outlives the benchmark |
 //!
 //! In a round each gateway gets a new world, so that nothing is left of the one before. The controller of
 //! the host's sockets is that of the host's route, for all gateways the same; what the kernel says of a
@@ -20,10 +21,12 @@
 mod gateways;
 mod servers;
 mod table;
+mod together;
 mod work;
 mod world;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -65,8 +68,11 @@ struct Args {
     tun2proxy: PathBuf,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    if let Some(code) = together::run()? {
+        return Ok(code);
+    }
     raise_descriptors();
     let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
@@ -110,7 +116,7 @@ fn main() -> Result<()> {
     if table.is_empty() {
         bail!("nothing was measured");
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One gateway in a world of its own.

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,15 +13,14 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
-use taut_control::place;
 use taut_gateway::inside::{Enter, MAX_MTU, Plan, inside};
 use taut_gateway::{
     Forward, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Resolver, Rules, Server,
-    Settings, Socks5, pings_are_allowed,
-    sandbox::{self, CapabilitySet},
+    Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::confined::{self, Needs};
 use crate::control_args::ControlArgs;
 use crate::gateway_config::Config;
 use crate::gateway_guest::{MachineArgs, Plugged};
@@ -495,25 +494,13 @@ fn listening(args: &GatewayArgs, namespace: Option<&Namespace>) -> anyhow::Resul
 
 /// Before the runtime has threads, and after the guest has begun.
 fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
-    let mut write: Vec<_> =
-        args.control.control.iter().filter_map(|path| path.parent()).map(Path::to_path_buf).collect();
-    write.extend(place::default_directory());
-    let mut read = sandbox::directories_of_resolver();
     // A TUN that is still to be opened.
-    if args.tun.is_some() || matches!(args.out, Some(Out::Tun(_))) {
-        write.push("/dev/net".into());
-    }
-    read.extend(
-        args.config.iter().filter_map(|path| path.canonicalize().ok()?.parent().map(Path::to_path_buf)),
-    );
-    // The kernel's settings, which a stack looks at when it begins.
-    read.extend(["/dev/urandom", "/proc/sys/net"].map(PathBuf::from));
-    sandbox::drop_capabilities(args.kept_capabilities(forwards)).context("capabilities")?;
-    let confined = sandbox::confine(&read, &write).context("the sandbox; --no-sandbox runs without it")?;
-    if !confined.files && !args.quiet {
-        eprintln!("taut: this kernel has no landlock: the gateway may open this user's files");
-    }
-    Ok(())
+    let opens_tun = args.tun.is_some() || matches!(args.out, Some(Out::Tun(_)));
+    let write = if opens_tun { vec!["/dev/net".into()] } else { Vec::new() };
+    let config = args.config.iter().filter_map(|path| path.canonicalize().ok());
+    let read = config.filter_map(|path| confined::directory(&path)).collect();
+    let needs = Needs { read, write, keep: args.kept_capabilities(forwards) };
+    confined::close(&args.control, needs, args.quiet)
 }
 
 /// Another stack, in this namespace.

@@ -59,6 +59,9 @@ fn text(event: &Event) -> String {
             format!("denied: {} from {guest} to {to}: {rule}", name(*kind))
         }
         Event::NameDenied { guest, name, rule } => format!("denied: name {name} for {guest}: {rule}"),
+        Event::Left { client, to } => {
+            format!("client left: tcp from {client} to {to}, which had not answered yet")
+        }
         Event::OverLimit { guest, what } => format!("{guest} has too many {}", what.words()),
         Event::NoResources { to } => {
             format!("no descriptor, port or memory for a flow to {to}; see ulimit -n")
@@ -77,6 +80,9 @@ fn object(event: &Event, time: f64) -> Value {
         }),
         Event::NameDenied { guest, name, rule } => {
             json!({ "event": "name-denied", "guest": guest.to_string(), "name": name, "rule": rule })
+        }
+        Event::Left { client, to } => {
+            json!({ "event": "client-left", "client": client.to_string(), "to": to.to_string() })
         }
         Event::OverLimit { guest, what } => {
             json!({ "event": "over-limit", "guest": guest.to_string(), "what": what.words() })
@@ -113,7 +119,8 @@ mod tests {
         let name = Event::NameDenied { guest: guest.ip(), name: "a\"b".into(), rule: "deny any".into() };
         let limit = Event::OverLimit { guest: guest.ip(), what: Counted::Connections };
         let port = Event::CannotForward { at: to, why: "in use".into() };
-        for event in [name, limit, port, Event::NoResources { to }, Event::CannotAccept { at: to }] {
+        let left = Event::Left { client: guest, to };
+        for event in [name, left, limit, port, Event::NoResources { to }, Event::CannotAccept { at: to }] {
             let read: Value = serde_json::from_str(&object(&event, 0.0).to_string()).unwrap();
             assert!(read["event"].is_string() && read["time"].is_number(), "{read}");
             assert!(!text(&event).contains('\n'));

@@ -33,6 +33,7 @@ pub mod addr;
 pub mod arena;
 pub mod auto_args;
 pub mod clock;
+pub mod confined;
 pub mod congestion_args;
 pub mod control_args;
 pub mod dash;

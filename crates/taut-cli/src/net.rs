@@ -21,9 +21,17 @@ use crate::serve::Accept;
 /// # Errors
 /// The reason, with advice.
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
-    let config = args.congestion.config(controllers)?;
     // What is wrong with it is said before anything is opened.
     args.control.show_page()?;
+    Ok(args.control.apply(opened(args, controllers)?)?.build()?)
+}
+
+/// The same before it is built, without its control socket: the device is open, and nothing runs.
+///
+/// # Errors
+/// The reason, with advice.
+pub fn opened(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::StackBuilder> {
+    let config = args.congestion.config(controllers)?;
     let builder = match args.open()? {
         Opened::Tun(queues) => over(queues, config, &args.addresses),
         Opened::Packet(queues) => {
@@ -35,7 +43,7 @@ pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::St
             with(builder.device(device), &args.addresses)
         }
     };
-    Ok(args.control.apply(args.record.apply(args.priority.apply(builder)))?.build()?)
+    Ok(args.record.apply(args.priority.apply(builder)))
 }
 
 /// A stack on an open TUN, with a shard for each queue.

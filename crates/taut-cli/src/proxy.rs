@@ -12,10 +12,12 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use taut::{ConnOptions, ListenOptions, Stack};
 use taut_core::congestion::Registry;
+use taut_gateway::sandbox::CapabilitySet;
 use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent};
 use taut_link::Rate;
 use tokio::task::JoinSet;
 
+use crate::confined::{self, Needs};
 use crate::gateway::name_servers;
 use crate::gateway_log::LogFormat;
 use crate::link_args::LinkArgs;
@@ -58,6 +60,9 @@ pub struct ProxyArgs {
     /// How what is denied is logged
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: LogFormat,
+    /// Keep all rights of this user, instead of giving up files and system calls that a proxy does not need
+    #[arg(long)]
+    no_sandbox: bool,
     /// At the end, print the counters as JSON
     #[arg(long)]
     json: bool,
@@ -88,6 +93,23 @@ impl ProxyArgs {
             max_pacing_rate: self.pacing_rate.map(|rate| (rate.bits_per_second() / 8).max(1)),
             ..ConnOptions::default()
         }
+    }
+
+    /// Gives up what a running proxy does not need. The device is open, and nothing runs yet.
+    fn confine(&self) -> anyhow::Result<()> {
+        let mut keep = CapabilitySet::empty();
+        // To listen for others, below port 1024, and to have threads that others wait for.
+        if !self.transparent.is_empty() {
+            keep |= CapabilitySet::NET_ADMIN;
+        }
+        if self.listen.iter().chain(&self.transparent).any(|at| at.port() < 1_024) {
+            keep |= CapabilitySet::NET_BIND_SERVICE;
+        }
+        if self.link.priority.priority.is_some() {
+            keep |= CapabilitySet::SYS_NICE;
+        }
+        let write = self.link.record.record.as_deref().and_then(confined::directory).into_iter().collect();
+        confined::close(&self.link.control, Needs { read: Vec::new(), write, keep }, false)
     }
 
     /// Opens what was asked for, in front of which clients are served.
@@ -136,9 +158,13 @@ pub fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
     let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
     let (resolver, login) = (name_servers(&args.dns)?, args.login()?);
     crate::gateway::raise_descriptors();
+    let builder = net::opened(&args.link, controllers)?;
+    if !args.no_sandbox {
+        args.confine()?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        let stack = net::stack(&args.link, controllers)?;
+        let stack = args.link.control.apply(builder)?.build()?;
         net::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let log = args.log;
         let settings = Settings { rules, ..Settings::default() };

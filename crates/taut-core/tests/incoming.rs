@@ -1,4 +1,4 @@
-//! Flows that an application decides about: the statements IN-3 to IN-20 of docs/ip.md. Those about prefixes and sizes are
+//! Flows that an application decides about: the statements IN-3 to IN-20, 39 and 40 of docs/ip.md. Those about prefixes and sizes are
 //! tested in `src/stack/incoming`.
 
 #[macro_use]
@@ -233,6 +233,87 @@ fn in_09_a_reset_in_sequence_withdraws_a_flow_and_an_ack_is_reset() {
     expect_nothing!(t);
     assert_eq!(t.stack.accept_flow(t.now, flow.id, None), Err(FlowError::Gone));
     assert_eq!((t.stack.pending_flows(), t.stack.counters().flows_withdrawn), (0, 1));
+}
+
+#[test]
+fn in_39_a_client_is_asked_whether_it_is_still_there() {
+    for local in [ELSEWHERE, "[2001:db8:7::1]:443"] {
+        let mut t = if local == ELSEWHERE { Trace::new() } else { Trace::v6() };
+        t.local = local.parse().unwrap();
+        let filter = t.stack.incoming(FlowFilter::any(), IncomingOptions::default()).unwrap();
+        t.syn(Offer::ALL);
+        let flow = next_flow(&mut t, filter);
+        // RFC 9293 §3.10.7.3: a connection in SYN-SENT drops what has no ACK, no SYN and no RST. No data: nothing to lose.
+        assert!(t.stack.probe_flow(flow.id));
+        let probe = expect!(t, "P", len(0));
+        assert_eq!((probe.src, probe.dst, probe.wire.ack), (flow.local, flow.peer, 0));
+        assert_eq!(t.stack.flow(flow.id), Some(flow));
+        // §3.10.7.1: no connection answers with <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. With another number, or without ACK,
+        // it is not the answer.
+        let answer = |flags, ack| TcpHeader {
+            src_port: flow.peer.port(),
+            dst_port: flow.local.port(),
+            flags,
+            ack,
+            ..TcpHeader::default()
+        };
+        let seq = probe.wire.seq;
+        let reset = Flags::RST | Flags::ACK;
+        for wrong in [answer(reset, seq + 1), answer(reset, seq.wrapping_sub(1)), answer(Flags::RST, seq)] {
+            t.inject_bytes(&packet(flow.peer.ip(), flow.local.ip(), &wrong, &[]), 0);
+        }
+        assert!(t.stack.flow(flow.id).is_some());
+        assert_eq!(t.event(), None);
+        t.inject_bytes(&packet(flow.peer.ip(), flow.local.ip(), &answer(reset, seq), &[]), 0);
+        assert_eq!(t.event(), Some(Event::FlowGone(flow.id)));
+        assert_eq!((t.stack.pending_flows(), t.stack.counters().flows_withdrawn), (0, 1));
+        assert!(!t.stack.probe_flow(flow.id));
+        expect_nothing!(t);
+        // The same client again is another flow, which can be accepted after a question.
+        t.syn(Offer::ALL);
+        let again = next_flow(&mut t, filter);
+        assert!(again.id != flow.id && t.stack.probe_flow(again.id));
+        expect!(t, "P", len(0));
+        accept(&mut t, again.id);
+        expect!(t, "S.", seq(0), ack(1));
+        inject!(t, ".", seq(1), ack(1));
+        assert_eq!(t.event(), Some(Event::Connected(t.id.unwrap())));
+    }
+}
+
+#[test]
+fn in_40_the_end_of_a_flow_is_told_once_if_the_application_has_seen_it() {
+    let (mut t, filter, flow) = asked(Offer::EASY);
+    inject!(t, "R", seq(1));
+    assert_eq!((t.event(), t.event()), (Some(Event::FlowGone(flow.id)), None));
+    // Time.
+    t.syn(Offer::EASY);
+    let flow = next_flow(&mut t, filter);
+    t.wait_s(130);
+    assert_eq!((t.event(), t.event()), (Some(Event::FlowGone(flow.id)), None));
+    // Decided: nothing is told.
+    for how in 0..3 {
+        t.syn(Offer::EASY);
+        let flow = next_flow(&mut t, filter);
+        match how {
+            0 => _ = t.stack.refuse_flow(t.now, flow.id, Refusal::Reset),
+            1 => t.stack.drop_flow(t.now, flow.id).then_some(()).unwrap(),
+            _ => t.stack.close_listener(t.now, filter),
+        }
+        t.poll();
+        inject!(t, "R", seq(1));
+        t.wait_s(131);
+        assert_eq!(t.event(), None, "{how}");
+        t.out.clear();
+    }
+    // Not seen: there is nothing to tell, however many come and go.
+    let (mut t, filter) = gateway();
+    for _ in 0..100 {
+        t.syn(Offer::EASY);
+        inject!(t, "R", seq(1));
+    }
+    assert_eq!((t.event(), t.event()), (Some(Event::Incoming(filter)), None));
+    assert_eq!(t.stack.counters().flows_withdrawn, 100);
 }
 
 #[test]

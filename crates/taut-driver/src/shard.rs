@@ -331,7 +331,7 @@ impl Shard {
         let mut inner = self.lock();
         let now = self.begin(&mut inner, &mut wakers, None);
         let result = self.used(&mut inner, now, &mut wakers, use_stack);
-        self.settle(&mut inner, now, &mut wakers);
+        self.settle(&mut inner, self.clock.now(), &mut wakers);
         drop(inner);
         std::mem::forget(on_panic);
         self.depart(&mut wakers);
@@ -351,7 +351,7 @@ impl Shard {
         let now = self.begin(&mut inner, &mut wakers, None);
         let is_now = inner.rx.change_network(change);
         let result = if is_now { inner.stack.change_network(now, change) } else { Ok(()) };
-        self.settle(&mut inner, now, &mut wakers);
+        self.settle(&mut inner, self.clock.now(), &mut wakers);
         drop(inner);
         std::mem::forget(on_panic);
         self.depart(&mut wakers);
@@ -439,6 +439,11 @@ impl Shard {
         } else if key != WaitKey::POLL {
             // It may be ready before it was woken. Under the shared key, another task may wait.
             replaced = inner.waiters.remove(interest, key);
+        }
+        // A call that wrote nothing is over at once; a batch that was taken meanwhile had the time of each packet.
+        let wrote = result.is_ready() && matches!(interest, Interest::Write(_) | Interest::SendTo(_));
+        if wrote || inner.served >= now {
+            now = self.clock.now();
         }
         self.settle(&mut inner, now, &mut wakers);
         inner.reader_turn.note_woken(wakers.len());
@@ -595,7 +600,7 @@ impl Inner {
             Interest::Write(conn) if self.is_connecting(conn) => return true,
             // ACKs.
             Interest::Write(_) | Interest::SendTo(_) => self.sent_bytes >= SERVE_BYTES,
-            Interest::End => false,
+            Interest::Flow(_) | Interest::End => false,
         };
         may_find && self.looks.may_look()
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use taut_core::{ConnId, DatagramId, Event, ListenerId};
+use taut_core::{ConnId, DatagramId, Event, FlowId, ListenerId};
 
 /// The event that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Interest {
     Write(ConnId),
     /// A connection to accept.
     Accept(ListenerId),
+    /// The end of a flow that is not decided.
+    Flow(FlowId),
     /// A datagram, or an error to report.
     RecvFrom(DatagramId),
     /// Room for a datagram, or an error to report.
@@ -27,6 +29,7 @@ impl Interest {
     pub(crate) fn is_met_by(self, event: &Event) -> bool {
         match (self, *event) {
             (Self::Accept(listener), Event::Incoming(id)) => listener == id,
+            (Self::Flow(flow), Event::FlowGone(id)) => flow == id,
             (Self::RecvFrom(socket), Event::DatagramReadable(id))
             | (Self::SendTo(socket), Event::DatagramWritable(id)) => socket == id,
             (Self::Read(conn), Event::Readable(id)) | (Self::Write(conn), Event::Writable(id)) => conn == id,
@@ -96,6 +99,7 @@ pub(crate) struct Waiters {
     conns: Vec<BothWaiters>,
     datagrams: Vec<BothWaiters>,
     listeners: Vec<WaitList>,
+    flows: Vec<WaitList>,
     end: WaitList,
     /// The number of entries in all lists, except those that wait for the end, which need no driver.
     waiting: usize,
@@ -121,6 +125,7 @@ impl Waiters {
     pub(crate) fn wake(&mut self, event: Event, into: &mut Vec<Waker>) {
         match event {
             Event::Incoming(id) => self.wake_one(Interest::Accept(id), into),
+            Event::FlowGone(id) => self.wake_one(Interest::Flow(id), into),
             Event::DatagramReadable(id) => self.wake_one(Interest::RecvFrom(id), into),
             Event::DatagramWritable(id) => self.wake_one(Interest::SendTo(id), into),
             Event::Readable(id) => self.wake_one(Interest::Read(id), into),
@@ -152,6 +157,7 @@ impl Waiters {
             Interest::Read(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.read),
             Interest::Write(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
+            Interest::Flow(id) => self.flows.get_mut(id.slot()),
             Interest::RecvFrom(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.read),
             Interest::SendTo(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.write),
             Interest::End => Some(&mut self.end),
@@ -169,7 +175,7 @@ impl Waiters {
             both.read.wake(into);
             both.write.wake(into);
         }
-        for list in &mut self.listeners {
+        for list in self.listeners.iter_mut().chain(&mut self.flows) {
             list.wake(into);
         }
         self.end.wake(into);
@@ -180,6 +186,7 @@ impl Waiters {
             Interest::Read(id) => &mut grown(&mut self.conns, id.slot()).read,
             Interest::Write(id) => &mut grown(&mut self.conns, id.slot()).write,
             Interest::Accept(id) => grown(&mut self.listeners, id.slot()),
+            Interest::Flow(id) => grown(&mut self.flows, id.slot()),
             Interest::RecvFrom(id) => &mut grown(&mut self.datagrams, id.slot()).read,
             Interest::SendTo(id) => &mut grown(&mut self.datagrams, id.slot()).write,
             Interest::End => &mut self.end,

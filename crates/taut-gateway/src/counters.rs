@@ -33,6 +33,8 @@ counters! {
     refused,
     /// Flows to which nobody answered.
     silent,
+    /// Connections whose client left before they were there.
+    left,
     /// Flows that a rule denied or dropped.
     denied,
     /// Flows, and questions, for which a guest or the gateway had no room.

@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use crate::flow::{End, Side, Then};
 use crate::host_sockets::{NOTSENT_LOWAT, prepare};
+use crate::proxy::Client as _;
 use crate::relay::relay;
 use crate::serve::{Handle, Server};
 use crate::way_out::{Upstream as _, failure};
@@ -151,10 +152,10 @@ impl Open {
     async fn connections(&self, listener: &TcpListener) -> io::Error {
         loop {
             match listener.accept().await {
-                Ok((client, _)) => match self.server.forward(FlowKind::Tcp, self.guest) {
+                Ok((client, from)) => match self.server.forward(FlowKind::Tcp, self.guest) {
                     Some(flow) => {
                         let (stack, guest) = (self.stack.clone(), self.guest);
-                        tokio::spawn(async move { connection(client, &stack, guest, &flow).await });
+                        tokio::spawn(async move { connection((client, from), &stack, guest, &flow).await });
                     }
                     None => client.abort(),
                 },
@@ -244,10 +245,17 @@ async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: SocketAddr
     }
 }
 
-async fn connection(client: TcpStream, stack: &Stack, guest: SocketAddr, flow: &Handle) {
+async fn connection(
+    (client, from): (TcpStream, SocketAddr),
+    stack: &Stack,
+    guest: SocketAddr,
+    flow: &Handle,
+) {
     let options = ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() };
     let reached = tokio::select! {
         reached = taut::TcpStream::connect_with(stack, guest, &options) => reached,
+        // One that ends its half may wait for what the guest says.
+        () = client.left(false) => return flow.left(from),
         () = flow.stopped() => return client.abort(),
     };
     let guest = match reached {

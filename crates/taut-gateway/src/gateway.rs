@@ -112,6 +112,13 @@ pub enum Event {
         /// The rule.
         rule: String,
     },
+    /// A client gave up before its connection was there.
+    Left {
+        /// Who wanted it.
+        client: SocketAddr,
+        /// Where it was to go.
+        to: SocketAddr,
+    },
     /// There was no room for one more.
     OverLimit {
         /// Who wanted it.
@@ -277,6 +284,19 @@ impl Gateway {
             }
             (Then::Silence, _) => self.counters.silent += 1,
             _ => self.counters.refused += 1,
+        }
+        then
+    }
+
+    /// The client of a flow has gone before its upstream was there, which is not wanted any more.
+    pub fn left(&mut self, now: Duration, id: FlowId, client: SocketAddr) -> Then {
+        let then = self.happen(now, id, Happened::Ended(Side::Guest, End::Reset));
+        if then == Then::Silence
+            && let Some(flow) = self.flows.get(&id)
+        {
+            let to = flow.to;
+            self.counters.left += 1;
+            self.note(Event::Left { client, to });
         }
         then
     }

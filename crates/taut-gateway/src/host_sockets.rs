@@ -213,3 +213,34 @@ impl Pings for HostPings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn gw_79_long_reads_stay_in_the_block_and_short_ones_do_not_hold_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let near = listener.accept().await.unwrap().0;
+        let mut ends = Vec::new();
+        for len in [LONG, LONG + 1, 100] {
+            far.write_all(&vec![len as u8; len]).await.unwrap();
+            while near.peek(&mut vec![0; len]).await.unwrap() < len {}
+            let bytes = near.try_take(BLOCK).unwrap();
+            assert_eq!(bytes, vec![len as u8; len]);
+            ends.push(bytes);
+        }
+        // Each where the one before ended.
+        let start = |at: usize| ends[at].as_ptr() as usize;
+        assert_eq!(start(1), start(0) + LONG);
+        assert_ne!(start(2), start(1) + LONG + 1);
+        // What is empty holds nothing.
+        drop(far);
+        Upstream::readable(&near).await.unwrap();
+        assert!(near.try_take(BLOCK).unwrap().is_empty());
+    }
+}

@@ -19,6 +19,7 @@
 //! | `counters.rs` | what is counted |
 //! | `serve.rs` | [`Server`]: the runner, a task for each flow |
 //! | `tcp.rs`, `relay.rs` | a connection from its beginning to its end; bytes both ways |
+//! | `apart.rs` | a part of a task that is polled only when something woke it |
 //! | `datagrams.rs` | a flow of UDP, and pings |
 //! | `forward.rs` | ports of the host that lead to a guest |
 //! | `proxy.rs`, `request.rs` | clients that ask by SOCKS5 or HTTP CONNECT, or that the kernel sends here; what they ask |
@@ -33,6 +34,7 @@
 //! The behaviour is in `docs/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
 
+mod apart;
 mod counters;
 mod datagrams;
 mod dns;

@@ -7,6 +7,9 @@
 //! addresses, and a name leads to no special address. A name may have several addresses; they are tried one
 //! after the other, four at most, each but the last for three seconds at most.
 //!
+//! A client that leaves while it waits ends the dialling: by a reset, or by a FIN if it has asked and sent
+//! nothing since. One that has sent something may have ended its half, and waits for the other.
+//!
 //! A client has ten seconds to ask, and 1,024 clients may be about to ask. From then on it counts as a flow
 //! of its address.
 
@@ -58,10 +61,30 @@ pub trait Clients: Send + Sync + 'static {
 }
 
 /// A client's connection.
-pub trait Client: Upstream + AsyncRead + AsyncWrite + Unpin {}
+pub trait Client: Upstream + AsyncRead + AsyncWrite + Unpin {
+    /// Waits until the client is gone: it has reset its connection or, `by_fin`, ended it and sent nothing.
+    fn left(&self, by_fin: bool) -> impl Future<Output = ()> + Send;
+}
 
-impl Client for tokio::net::TcpStream {}
-impl Client for TcpStream {}
+impl Client for tokio::net::TcpStream {
+    async fn left(&self, by_fin: bool) {
+        match self.peek(&mut [0]).await {
+            Ok(0) if by_fin => {}
+            Ok(_) => self.broken().await,
+            Err(_) => {}
+        }
+    }
+}
+
+impl Client for TcpStream {
+    async fn left(&self, by_fin: bool) {
+        match self.peek(&mut [0]).await {
+            Ok(0) if by_fin => {}
+            Ok(_) => self.broken().await,
+            Err(_) => {}
+        }
+    }
+}
 
 /// A client and its upstream, at least one of them on a stack.
 pub trait Joins<U>: Client {
@@ -166,6 +189,13 @@ impl Clients for Transparent {
     }
 }
 
+/// Why a client has no upstream.
+enum Unreached {
+    /// It is gone.
+    Left,
+    Failed(Failure),
+}
+
 impl Server {
     /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled,
     /// and ends when no more clients can be accepted, with the reason.
@@ -239,17 +269,23 @@ impl Server {
         to: Destination,
         way: &W,
     ) {
+        // One that asked waits for the answer before it ends its half; a client of the kernel's need not.
+        let by_fin = asked != Asked::Transparent;
         let addresses = match to {
             Destination::Address(to) => Ok(vec![to]),
-            Destination::Name(name, port) => self.addresses(from.ip(), &name, port).await,
+            Destination::Name(name, port) => tokio::select! {
+                addresses = self.addresses(from.ip(), &name, port) => addresses,
+                () = client.left(by_fin) => return,
+            },
         };
         let reached = match addresses {
-            Ok(addresses) => self.first(from, &addresses, way).await,
-            Err(why) => Err(why),
+            Ok(addresses) => self.first((&client, by_fin), from, &addresses, way).await,
+            Err(why) => Err(Unreached::Failed(why)),
         };
         let (upstream, flow) = match reached {
             Ok(reached) => reached,
-            Err(why) => {
+            Err(Unreached::Left) => return,
+            Err(Unreached::Failed(why)) => {
                 // One that asked hears the reason; one that did not sees what its own connection would have
                 // seen.
                 _ = client.write_all(&request::answer(asked, Err(why))).await;
@@ -276,12 +312,13 @@ impl Server {
     }
 
     /// The first address that can be reached, or why the last one cannot.
-    async fn first<W: WayOut>(
+    async fn first<C: Client, W: WayOut>(
         &self,
+        (client, by_fin): (&C, bool),
         from: SocketAddr,
         addresses: &[SocketAddr],
         way: &W,
-    ) -> Result<(W::Stream, Handle), Failure> {
+    ) -> Result<(W::Stream, Handle), Unreached> {
         let mut last = Failure::HostUnreachable;
         for (at, to) in addresses.iter().take(ADDRESSES).enumerate() {
             let Some((flow, to)) = self.admit_client(from, *to) else {
@@ -291,6 +328,10 @@ impl Server {
             let is_last = at + 1 == addresses.len().min(ADDRESSES);
             let dialled = tokio::select! {
                 dialled = way.connect(to) => dialled,
+                () = client.left(by_fin) => {
+                    flow.left(from);
+                    return Err(Unreached::Left);
+                }
                 () = flow.stopped() => Err(io::ErrorKind::TimedOut.into()),
                 () = tokio::time::sleep(PATIENCE), if !is_last => Err(io::ErrorKind::TimedOut.into()),
             };
@@ -303,7 +344,7 @@ impl Server {
                 }
             }
         }
-        Err(last)
+        Err(Unreached::Failed(last))
     }
 
     /// A flow of a client, if a rule allows it and there is room, and where it goes.

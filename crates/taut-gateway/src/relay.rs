@@ -18,13 +18,15 @@
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
 //! is looked at each second.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
+use std::task::Poll;
 
 use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream};
 
+use crate::apart::Apart;
 use crate::flow::{End, Side, Then};
 use crate::serve::Handle;
 use crate::way_out::{LOOK_EVERY, Upstream};
@@ -84,7 +86,8 @@ impl Seen<'_> {
 }
 
 async fn pass(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Then {
-    let (mut up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
+    let (up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
+    let mut up = Apart::new(up);
     let (mut up_goes, mut down_goes) = (true, true);
     loop {
         let (side, end) = tokio::select! {
@@ -128,22 +131,39 @@ struct Broken(Side);
 
 async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
     loop {
-        guest.readable().await.map_err(|_| Broken(Side::Guest))?;
-        if Box::pin(carry_up(guest, upstream, flow)).await? == 0 {
+        // The upstream has had room since the last piece, unless its reader is slow.
+        if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
+            // What is waited for first is the guest: an idle connection has no timer.
+            guest.readable().await.map_err(|_| Broken(Side::Guest))?;
+            Box::pin(upstream_writable(guest, upstream)).await?;
+        }
+        let (mut chunks, mut held) = (Vec::new(), 0);
+        let taken = poll_fn(|cx| {
+            held = flow.hold(AT_ONCE);
+            let taken = guest.poll_read_chunks(cx, &mut chunks, held);
+            if taken.is_pending() {
+                // Nothing is held while there is nothing.
+                flow.passed(Side::Guest, 0, held);
+            }
+            taken
+        });
+        let count = taken.await.map_err(|_| Broken(Side::Guest))?;
+        Box::pin(write_all(&mut chunks, guest, upstream)).await?;
+        flow.passed(Side::Guest, count, held);
+        if count == 0 {
             return Ok(());
         }
     }
 }
 
-/// What there is, up to [`AT_ONCE`]; nothing is the end.
-async fn carry_up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<usize, Broken> {
-    upstream_writable(guest, upstream).await?;
-    let held = flow.hold(AT_ONCE);
-    let mut chunks = Vec::new();
-    let count = guest.read_chunks(&mut chunks, held).await.map_err(|_| Broken(Side::Guest))?;
-    write_all(&mut chunks, guest, upstream).await?;
-    flow.passed(Side::Guest, count, held);
-    Ok(count)
+/// Whether a wait is over before it begins.
+async fn is_ready_now(wait: impl Future<Output = io::Result<()>>) -> io::Result<bool> {
+    let mut wait = pin!(wait);
+    poll_fn(|cx| match wait.as_mut().poll(cx) {
+        Poll::Ready(ready) => Poll::Ready(ready.map(|()| true)),
+        Poll::Pending => Poll::Ready(Ok(false)),
+    })
+    .await
 }
 
 /// Writes all chunks, and leaves none.

@@ -255,6 +255,10 @@ impl Handle {
         self.server.with(|gateway, now| gateway.failed(now, self.id, why))
     }
 
+    pub(crate) fn left(&self, client: SocketAddr) {
+        self.server.with(|gateway, now| gateway.left(now, self.id, client));
+    }
+
     pub(crate) fn answered(&self) -> Then {
         self.server.with(|gateway, now| gateway.answered(now, self.id))
     }
@@ -268,7 +272,8 @@ impl Handle {
     }
 
     pub(crate) fn passed(&self, from: Side, bytes: usize, held: usize) {
-        let now = self.server.0.began.elapsed();
+        // Where nothing passed, the time does not matter.
+        let now = if bytes > 0 { self.server.0.began.elapsed() } else { Duration::ZERO };
         self.server.0.lock().gateway.passed(now, self.id, from, bytes, held);
     }
 

@@ -1,11 +1,14 @@
 //! One connection: the upstream first, then the guest's answer, then bytes both ways. The guest sees a
-//! refusal as a refusal, and silence as silence.
+//! refusal as a refusal, and silence as silence. A guest that leaves meanwhile ends the dialling.
 //!
 //! **Memory.** A connection is idle for most of its life. Its task is as large as its largest moment, so the
 //! opening has memory of its own, which is freed when the connection is open.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use taut::{IncomingFlow, TcpStream};
 
@@ -13,6 +16,10 @@ use crate::flow::{End, Side, Then};
 use crate::relay::relay;
 use crate::serve::Handle;
 use crate::way_out::{Upstream, WayOut, failure};
+
+/// How often a guest that waits for its connection is asked whether it is still there. Most connections are
+/// there before that; one for which the host repeats its SYN, after a second, is not.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The life of a connection, from a guest's SYN on.
 pub(crate) fn tcp<W: WayOut>(
@@ -50,6 +57,13 @@ async fn open<W: WayOut>(
 ) -> Option<Open<W::Stream>> {
     let dialled = tokio::select! {
         dialled = way.connect(to) => dialled,
+        end = left(&incoming) => {
+            // Without the stack there is nobody to leave.
+            if end.is_ok() {
+                flow.left(incoming.peer_addr());
+            }
+            return None;
+        }
         // Dropped without an answer: the host is silent, and so is the gateway.
         () = flow.stopped() => return None,
     };
@@ -76,6 +90,18 @@ async fn open<W: WayOut>(
     };
     flow.answered();
     Some(Open { guest, upstream, flow })
+}
+
+/// Waits until the guest does not want its connection any more. One that closes a socket whose SYN is not
+/// answered sends nothing; so it is asked.
+async fn left(incoming: &IncomingFlow) -> io::Result<()> {
+    let mut gone = pin!(incoming.gone());
+    loop {
+        tokio::select! {
+            end = &mut gone => return end,
+            () = tokio::time::sleep(ASK_EVERY) => { incoming.probe(); }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9 and 20 of `docs/gateway.md`.
+//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20 and 76 of `docs/gateway.md`.
 #![allow(missing_docs, reason = "tests")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -390,6 +390,29 @@ fn gw_09_nothing_is_left_whatever_happens() {
         }
         assert_eq!(gateway.in_use(), Amounts::default(), "seed {seed}");
         assert_eq!((gateway.guests().count(), gateway.poll_timeout()), (0, None), "seed {seed}");
+    }
+}
+
+#[test]
+fn gw_76_a_client_that_leaves_makes_room_at_once() {
+    for kind in KINDS {
+        let mut gateway = limited(4, 4, 4, 1 << 20);
+        let ids: Vec<_> = (0..3).map(|_| begin(&mut gateway, secs(0), kind, guest(1)).unwrap()).collect();
+        assert_eq!(begin(&mut gateway, secs(0), kind, guest(1)), None);
+        assert!(matches!(gateway.poll_event(), Some(Event::OverLimit { .. })));
+        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), Then::Silence);
+        let left = Event::Left { client: guest(1), to: SERVER.parse().unwrap() };
+        assert_eq!((gateway.poll_event(), gateway.poll_event()), (Some(left), None));
+        // Once, and whatever comes of the upstream afterwards changes nothing.
+        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), Then::Wait);
+        assert_eq!(gateway.reached(secs(1), ids[0]), Then::Wait);
+        gateway.closed(ids[0]);
+        assert!(begin(&mut gateway, secs(1), kind, guest(1)).is_some());
+        // One whose upstream is there is not one that left.
+        gateway.reached(secs(2), ids[1]);
+        gateway.answered(secs(2), ids[1]);
+        assert_ne!(gateway.left(secs(2), ids[1], guest(1)), Then::Silence);
+        assert_eq!((gateway.poll_event(), gateway.counters().left), (None, 1));
     }
 }
 

@@ -1,5 +1,5 @@
-//! The gateway between the kernel's clients in one namespace and its servers in another: GW-21 to 26 and 30
-//! to 32 of `docs/gateway.md`.
+//! The gateway between the kernel's clients in one namespace and its servers in another: GW-21 to 26, 30 to 32,
+//! 77 and 78 of `docs/gateway.md`.
 //!
 //! ```text
 //!   near: 10.7.0.1, default route ── TUN ── 10.7.0.2, the gateway's stack │ the gateway's sockets ── far: 10.50.0.0/16
@@ -126,6 +126,12 @@ impl World {
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
+    }
+
+    /// Sockets of the gateway's that wait for an answer to their SYN: state 2 in the kernel's table.
+    fn dialling(&self) -> usize {
+        let table = self.far.enter(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap().unwrap();
+        table.lines().filter(|line| line.split_whitespace().nth(3) == Some("02")).count()
     }
 
     fn counters(&self) -> Counters {
@@ -533,6 +539,90 @@ fn check_proxy(world: &World, outcomes: &[(u16, ErrorKind)]) {
     let udp = world.udp(at(SERVER, 7));
     udp.send(b"?").unwrap();
     assert_eq!(again(|| udp.recv(&mut [0])).unwrap_err().kind(), ErrorKind::HostUnreachable);
+}
+
+/// A client of the kernel's that does not wait for the answer to its SYN.
+fn begins(world: &World, to: SocketAddr) -> Socket {
+    let begun = world.near.enter(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        let connecting = socket.connect(&to.into()).unwrap_err();
+        assert_eq!(connecting.raw_os_error(), Some(115), "{connecting}, not EINPROGRESS");
+        io::Result::Ok(socket)
+    });
+    begun.unwrap().unwrap()
+}
+
+#[test]
+fn gw_77_a_client_that_closes_its_socket_ends_the_dialling() {
+    let Some(world) = plain() else { return };
+    let in_use = || world.server.look(|gateway| gateway.in_use().half_open);
+    // A listener whose queue is full lets SYNs fall.
+    let full = world.far.enter(|| {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        listener.bind(&at(SERVER, 0).into())?;
+        listener.listen(0)?;
+        io::Result::Ok(TcpListener::from(listener))
+    });
+    let full = full.unwrap().unwrap();
+    let address = full.local_addr().unwrap();
+    let first = world.far.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    let stays = begins(&world, address);
+    let leaves = begins(&world, at(SILENT, 81));
+    eventually("both are dialled", || world.dialling() == 2 && in_use() == 2);
+    // A kernel says nothing when a socket in SYN-SENT is closed; it is asked each half second.
+    let start = now();
+    drop(leaves);
+    eventually("one is dialled", || world.dialling() == 1 && in_use() == 1);
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(1_500), "{took:?}");
+    assert_eq!(world.counters().left, 1);
+    // The one that stays is asked several times, and knows nothing of it: when its destination is there, so is its connection.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((world.dialling(), in_use(), world.counters().left), (1, 1, 1));
+    drop((full.accept().unwrap(), first));
+    let (mut served, _) = full.accept().unwrap();
+    served.write_all(b"there").unwrap();
+    stays.set_nonblocking(false).unwrap();
+    let mut stays = TcpStream::from(stays);
+    stays.set_read_timeout(Some(PATIENCE)).unwrap();
+    eventually("it is connected", || stays.peer_addr().is_ok());
+    let mut word = [0; 5];
+    stays.read_exact(&mut word).unwrap();
+    assert_eq!((&word, world.counters().left), (b"there", 1));
+    // Half the guest's share of half-open flows may come and go: their places are free again.
+    for _ in 0..20 {
+        let many: Vec<_> = (0..50).map(|port| begins(&world, at(SILENT, port + 1))).collect();
+        eventually("all are dialled", || in_use() == 50);
+        drop(many);
+        eventually("none is left", || in_use() == 0 && world.dialling() == 0);
+    }
+    assert_eq!(world.counters().left, 1_001);
+    drop((stays, served));
+    world.nothing_is_left();
+}
+
+#[test]
+fn gw_78_a_client_of_a_forwarded_port_that_leaves_ends_the_dialling() {
+    let forwards = [Forward::parse(FlowKind::Tcp, "8082:82").unwrap()[0]];
+    let Some(world) = World::new(Settings::default(), Resolver::default(), &forwards) else { return };
+    let in_use = || world.server.look(|gateway| gateway.in_use().half_open);
+    // The guest's kernel answers nothing at this port.
+    world.near.run("ip route add blackhole 10.7.0.2/32").unwrap();
+    let connect = || world.far.enter(|| TcpStream::connect(("127.0.0.1", 8_082))).unwrap().unwrap();
+    let (reset_one, ended) = (connect(), connect());
+    eventually("both are dialled", || in_use() == 2);
+    // One that has ended its half may wait for what the guest says.
+    ended.shutdown(Shutdown::Write).unwrap();
+    let start = now();
+    reset(reset_one);
+    eventually("one is dialled", || in_use() == 1);
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert_eq!(world.counters().left, 1);
+    reset(ended);
+    world.nothing_is_left();
+    assert_eq!(world.counters().left, 2);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! A proxy between clients in one namespace and servers in another, with a stack of taut's as the sender:
-//! PX-7 to 13 of `docs/proxy.md`.
+//! PX-7 to 13 and 18 of `docs/proxy.md`.
 //!
 //! ```text
 //!   near: clients ── the proxy's listener │ the proxy's stack, 10.7.0.2 ── TUN ── 10.7.0.1: far, with 10.50.0.0/16
@@ -429,6 +429,82 @@ fn px_11_clients_over_the_link_go_out_by_the_host() {
     assert!(ask(target).0.starts_with("HTTP/1.1 502 "));
     assert!(ask(at([127, 0, 0, 1], 22)).0.starts_with("HTTP/1.1 403 "));
     world.nothing_is_left();
+}
+
+/// A request for a destination that does not answer, by SOCKS5 or CONNECT, and what follows it at once.
+fn asks(mut client: TcpStream, by_socks5: bool, then: &[u8]) -> TcpStream {
+    let request = match by_socks5 {
+        true => [&[5, 1, 0, 5, 1, 0, 1][..], &SILENT, &[0, 80]].concat(),
+        false => format!("CONNECT {}:80 HTTP/1.1\r\n\r\n", Ipv4Addr::from(SILENT)).into_bytes(),
+    };
+    client.write_all(&[&request, then].concat()).unwrap();
+    client
+}
+
+/// How clients leave, and that one that has ended its half after it sent something stays. `dialling` counts connections that
+/// wait for an answer to their SYN.
+fn leaving_ends_the_dialling(world: &World, connect: impl Fn() -> TcpStream, dialling: impl Fn() -> usize) {
+    let in_use = || world.server.look(|gateway| gateway.in_use().half_open);
+    for by_socks5 in [true, false] {
+        let half_closed = asks(connect(), by_socks5, b"early");
+        half_closed.shutdown(Shutdown::Write).unwrap();
+        for (by_reset, then) in [(true, &b""[..]), (true, b"early"), (false, b"")] {
+            let before = world.counters().left;
+            let mut leaves = asks(connect(), by_socks5, then);
+            eventually("both are dialled", || (in_use(), dialling()) == (2, 2));
+            let start = now();
+            if by_reset {
+                reset(leaves);
+            } else {
+                if by_socks5 {
+                    // Closing would be a reset while something is unread.
+                    leaves.read_exact(&mut [0; 2]).unwrap();
+                }
+                drop(leaves);
+            }
+            let name = format!("by SOCKS5: {by_socks5}, by a reset: {by_reset}, {} bytes", then.len());
+            eventually(&name, || (in_use(), dialling()) == (1, 1));
+            let took = start.elapsed();
+            // A stack's stream is looked at each second if something of it waits to be read.
+            assert!(took < Duration::from_millis(1_500), "{name}: {took:?}");
+            assert_eq!(world.counters().left, before + 1, "{name}");
+        }
+        reset(half_closed);
+        eventually("all are gone", || (in_use(), dialling()) == (0, 0));
+    }
+    world.nothing_is_left();
+}
+
+#[test]
+fn px_18_a_client_that_leaves_ends_the_dialling() {
+    let Some((near, far, stack)) = namespaces() else { return };
+    let listener = near.enter(|| TcpListener::bind(("127.0.0.1", PORT))).unwrap().unwrap();
+    let clients = move || {
+        listener.set_nonblocking(true).unwrap();
+        tokio::net::TcpListener::from_std(listener).unwrap()
+    };
+    let way = link(&stack);
+    let world = World::by(near, far, Settings::default(), Resolver::default(), clients, way, None);
+    leaving_ends_the_dialling(&world, || world.client(), || stack.connections());
+}
+
+#[test]
+fn px_18_a_client_over_the_link_that_leaves_ends_the_dialling() {
+    let Some((near, far, stack)) = namespaces() else { return };
+    // A host that does not forward drops without a word what comes in for others.
+    near.run("ip route add 10.53.0.0/16 dev lo").unwrap();
+    let listener = taut::TcpListener::bind_with(&stack, at(STACK, PORT), taut::ListenOptions::default());
+    let listener = listener.unwrap();
+    let world =
+        World::by(near, far, Settings::default(), Resolver::default(), move || listener, HostSockets, None);
+    let connect = || patient(world.far.enter(|| TcpStream::connect(at(STACK, PORT))).unwrap().unwrap());
+    // State 2 in the kernel's table: SYN-SENT.
+    let dialling = || {
+        let table = world.near.enter(|| std::fs::read_to_string("/proc/thread-self/net/tcp"));
+        let table = table.unwrap().unwrap();
+        table.lines().filter(|line| line.split_whitespace().nth(3) == Some("02")).count()
+    };
+    leaving_ends_the_dialling(&world, connect, dialling);
 }
 
 #[test]

@@ -51,6 +51,7 @@ kinds! {
     SetSysctl = 22, SetLinkPaces = 23, SetSteering = 24, OwnerElsewhere = 25, MemoryElsewhere = 26,
     SteeredLost = 27, DeviceLosses = 28, ChangeNetwork = 29,
     Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44, AcceptDatagramFlow = 45,
+    ProbeFlow = 46,
     OpenDatagram = 50, CloseDatagram = 51, ConnectDatagram = 52, SendDatagram = 53, RecvDatagram = 54,
     RecvDatagramError = 55, TakeDatagramError = 56, DatagramWritable = 57, SetDatagramOption = 58,
     RefuseDatagrams = 59,
@@ -111,6 +112,7 @@ pub(crate) enum Input<'a> {
         how: Refusal,
     },
     DropFlow(FlowId),
+    ProbeFlow(FlowId),
     /// `data` is the part of the `offered` bytes that was taken.
     Write {
         conn: ConnId,
@@ -219,6 +221,7 @@ impl<'a> Input<'a> {
             Self::AcceptDatagramFlow { .. } => Kind::AcceptDatagramFlow,
             Self::RefuseFlow { .. } => Kind::RefuseFlow,
             Self::DropFlow(_) => Kind::DropFlow,
+            Self::ProbeFlow(_) => Kind::ProbeFlow,
             Self::Write { .. } => Kind::Write,
             Self::WriteBytes { .. } => Kind::WriteBytes,
             Self::PollFree(_) => Kind::PollFree,
@@ -312,7 +315,7 @@ impl<'a> Input<'a> {
                 put_number(head, flow.to_bits());
                 options::put_refusal(head, how);
             }
-            Self::DropFlow(flow) => put_number(head, flow.to_bits()),
+            Self::DropFlow(flow) | Self::ProbeFlow(flow) => put_number(head, flow.to_bits()),
             Self::Write { conn, flags, offered, data } | Self::WriteBytes { conn, flags, offered, data } => {
                 put_conn(head, conn);
                 options::put_flags(head, flags);
@@ -444,6 +447,7 @@ impl<'a> Input<'a> {
             }
             Kind::RefuseFlow => Self::RefuseFlow { flow: flow(cursor)?, how: options::refusal(cursor)? },
             Kind::DropFlow => Self::DropFlow(flow(cursor)?),
+            Kind::ProbeFlow => Self::ProbeFlow(flow(cursor)?),
             Kind::Write | Kind::WriteBytes => {
                 let (conn, flags, offered) = (conn(cursor)?, options::flags(cursor)?, cursor.small()?);
                 let data = cursor.bytes(BYTES_MAX)?;
@@ -613,6 +617,7 @@ pub(crate) fn apply(
         }
         Input::RefuseFlow { flow, how } => stack.refuse_flow(now, flow, how).must_be(recorded),
         Input::DropFlow(flow) => stack.drop_flow(now, flow).must_be(recorded),
+        Input::ProbeFlow(flow) => stack.probe_flow(flow).must_be(recorded),
         Input::Write { conn, flags, offered, data } => {
             room.offer(offered, data);
             conn!(conn, write_with, &room.bytes, flags)

@@ -101,6 +101,7 @@ impl Taped {
         refuse_flow(now: Instant, flow: FlowId, how: Refusal) -> bool, Some(now), Input::RefuseFlow { flow, how };
         refuse_datagrams(now: Instant, id: DatagramId, how: Refusal) -> Result<bool, DatagramError>, Some(now), Input::RefuseDatagrams { id, how };
         drop_flow(now: Instant, flow: FlowId) -> bool, Some(now), Input::DropFlow(flow);
+        probe_flow(flow: FlowId) -> bool, None, Input::ProbeFlow(flow);
         set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
         change_network(now: Instant, change: NetworkChange) -> Result<(), NetworkError>, Some(now), Input::ChangeNetwork(change);
         set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo};
+#[cfg(feature = "tokio")]
+use taut_driver::Interest;
 use taut_driver::{Access, Shard};
 
 use crate::acceptor::{Acceptor, ShardListener};
 use crate::socket::{Attempt, Socket, now_or_would_block};
+#[cfg(feature = "tokio")]
+use crate::wait::until;
 use crate::{datagram, error};
 
 /// A flow; dropping it undecided drops it: its SYNs or datagrams are not answered.
@@ -110,6 +114,36 @@ impl Flow {
         matches!(self.stage, Stage::Open(_))
     }
 
+    /// Asks the client whether it still wants the flow.
+    pub(crate) fn probe(&self) -> bool {
+        match &self.stage {
+            Stage::Pending(id) => self.shard.access(|access| access.stack.probe_flow(*id)),
+            Stage::Open(_) | Stage::Decided => false,
+        }
+    }
+
+    /// Waits until there is nothing left to decide.
+    #[cfg(feature = "tokio")]
+    pub(crate) async fn gone(&self) -> io::Result<()> {
+        match &self.stage {
+            Stage::Pending(id) => {
+                let gone = |access: &mut Access<'_>| match access.stack.flow(*id) {
+                    None => Poll::Ready(Ok(())),
+                    Some(_) => Poll::Pending,
+                };
+                until(&self.shard, Interest::Flow(*id), gone).await
+            }
+            Stage::Open(socket) => {
+                let closed = |access: &mut Access<'_>| match socket.conn(access) {
+                    Ok((conn, _)) if conn.as_ref().state() != taut_core::State::Closed => Poll::Pending,
+                    _ => Poll::Ready(Ok(())),
+                };
+                until(&self.shard, socket.read_interest(), closed).await
+            }
+            Stage::Decided => Ok(()),
+        }
+    }
+
     /// Whether there is nothing left to decide.
     pub(crate) fn is_gone(&self) -> bool {
         match &self.stage {
@@ -200,6 +234,13 @@ macro_rules! flow_methods {
         #[must_use]
         pub fn is_gone(&self) -> bool {
             self.flow.is_gone()
+        }
+
+        /// Asks the client whether it still wants its connection: a host that gives up while its SYN is not answered does not
+        /// say so by itself. If it does not, the flow [is gone](Self::is_gone) as soon as its answer comes. Returns whether
+        /// there was something to ask.
+        pub fn probe(&self) -> bool {
+            self.flow.probe()
         }
 
         /// Refuses it: the client gets a reset, or an ICMP error. There are at most 50 errors about datagrams at once, and

@@ -124,6 +124,15 @@ pub struct IncomingFlow {
 impl IncomingFlow {
     flow_methods!();
 
+    /// Waits until the flow [is gone](Self::is_gone), so that what is done for it can end. The client may have to be
+    /// [asked](Self::probe). Cancel safe.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn gone(&self) -> io::Result<()> {
+        self.flow.gone().await
+    }
+
     /// Accepts it: the client's SYN is answered. Waits for the end of the handshake. Dropping the future closes the
     /// connection as dropping a stream does.
     ///

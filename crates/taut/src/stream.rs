@@ -349,6 +349,22 @@ impl TcpStream {
             .poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| socket.read_chunk(access, max))
     }
 
+    /// [`read_chunks`](Self::read_chunks) as a poll function.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_read_chunks(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<Bytes>,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let socket = &*self.socket;
+        socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.read_chunks(access, into, max)
+        })
+    }
+
     /// [`write_bytes`](Self::write_bytes) as a poll function.
     ///
     /// # Errors

@@ -629,6 +629,31 @@ fn cancel_13_an_acceptance_that_is_dropped_leaves_no_connection() {
     assert!(polls > 1, "ready at once");
 }
 
+#[test]
+fn cancel_18_a_wait_for_the_end_of_a_flow_may_be_dropped() {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let flows = IncomingFlows::open(&wire.near, FlowFilter::any()).unwrap();
+        let mut client = Box::pin(wire.far.connect(ELSEWHERE.parse().unwrap()));
+        let waker = Waker::from(Arc::new(Called::default()));
+        assert!(client.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let flow = wire.run(flows.accept()).unwrap();
+        // The client gives up, which it says when it is asked.
+        drop(client);
+        assert!(flow.probe());
+        let gone = task.run(&wire, Box::pin(async { flow.gone().await.unwrap() }));
+        task.expect_forgotten();
+        if gone.is_none() {
+            wire.run(flow.gone()).unwrap();
+        }
+        assert!(flow.is_gone() && !flow.probe());
+        drop((flow, flows));
+        wire.expect_empty();
+        gone.is_some()
+    });
+    assert!(polls > 1, "ready at once");
+}
+
 // Datagrams
 
 /// A datagram that a dropped future had not returned is returned by the next one.

@@ -1,4 +1,4 @@
-//! `taut proxy` with curl: PX-14 to 17 of `docs/proxy.md`, and its three worked cases over emulated links.
+//! `taut proxy` with curl: PX-14 to 17 and 19 of `docs/proxy.md`, and its three worked cases over emulated links.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -108,6 +108,49 @@ fn px_15_over_the_link_and_out_by_the_host() {
     assert_eq!(clients.recv().unwrap().ip().to_string(), SERVER);
     proxy.interrupt();
     assert_eq!(proxy.output().status.code(), Some(0));
+}
+
+#[test]
+fn px_19_no_rights_are_left_after_the_start() {
+    let Some(lab) = lab("proxy-rights") else { return };
+    let (port, _clients) = server(&lab.kernel);
+    let url = format!("http://{SERVER}:{port}/");
+    let hash = lab.file("file", 1 << 20);
+    // The field of each thread, after a client was served.
+    let status = |options: &[&str], at: &str, field: &str| -> Vec<u64> {
+        let args = [&["proxy", "--shards", "2", "--record", "inputs"][..], options].concat();
+        let proxy = lab.taut(&args, &format!("a proxy at {at}"));
+        let (said, code) = curl(&lab, &["--socks5", at, "-T", "file"], &url);
+        assert_eq!((said, code), (format!("{} {hash}", 1 << 20), Some(0)), "{options:?}");
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.id())).unwrap();
+        let of = |task: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+            u64::from_str_radix(value.trim_start_matches(':').trim(), 16).unwrap()
+        };
+        let all = tasks.map(of).collect();
+        proxy.interrupt();
+        assert_eq!(proxy.output().status.code(), Some(0));
+        // Its files are where they were asked for.
+        assert!(std::fs::metadata(lab.dir.join("inputs")).unwrap().len() > 1 << 20);
+        std::fs::remove_file(lab.dir.join("inputs")).unwrap();
+        all
+    };
+    let usual = "127.0.0.1:1080";
+    let control = ["--control", "socket"];
+    for field in ["CapEff", "CapPrm", "CapInh"] {
+        let all = status(&control, usual, field);
+        // The stack's two, and the runtime's.
+        assert!(all.len() > 3 && all.iter().all(|set| *set == 0), "{field}: {all:x?}");
+    }
+    assert!(status(&control, usual, "Seccomp").iter().all(|mode| *mode == 2));
+    assert!(status(&control, usual, "NoNewPrivs").iter().all(|is| *is == 1));
+    // What is needed to open a port below 1024: CAP_NET_BIND_SERVICE is number 10.
+    let low = status(&["--control", "none", "--listen", "127.0.0.1:81"], "127.0.0.1:81", "CapEff");
+    assert!(low.iter().all(|set| *set == 1 << 10), "{low:x?}");
+    // That the test can fail: with all rights.
+    let all = status(&["--control", "none", "--no-sandbox"], usual, "CapEff");
+    assert!(all.iter().all(|set| *set != 0), "{all:x?}");
 }
 
 #[test]

@@ -151,6 +151,8 @@ pub struct Stack {
 #[derive(Clone, Copy, Debug)]
 enum News {
     Listener(ListenerId),
+    /// A flow that the application has seen is gone.
+    Flow(crate::words::FlowId),
     Datagram(u32),
     /// Groups of multicast were joined or left.
     Group,

@@ -29,6 +29,7 @@ impl Stack {
         while let Some(news) = self.incoming.pop_front() {
             match news {
                 News::Listener(listener) => return Some(Event::Incoming(listener)),
+                News::Flow(flow) => return Some(Event::FlowGone(flow)),
                 News::Group => {
                     let event = self.group_event();
                     if event.is_some() {

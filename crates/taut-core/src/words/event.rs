@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::{ConnError, ConnId, DatagramId, ListenerId};
+use super::{ConnError, ConnId, DatagramId, FlowId, ListenerId};
 
 /// Something became possible, or ended. Events are edges, not levels: each is reported once until it happens
 /// again, so the queue of events is bounded by the number of connections and sockets.
@@ -12,6 +12,8 @@ pub enum Event {
     /// A connection is ready for [`Stack::accept`](crate::Stack::accept), or a flow for
     /// [`Stack::next_flow`](crate::Stack::next_flow): ask until there is none.
     Incoming(ListenerId),
+    /// A flow that the application has seen ended undecided: its peer has withdrawn it, or its time is over.
+    FlowGone(FlowId),
     /// Our `connect` succeeded.
     Connected(ConnId),
     /// There is something to read: data or the end of the stream.

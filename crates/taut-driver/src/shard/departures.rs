@@ -20,12 +20,13 @@ const COLLECT_AFTER_WRITER: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
-    /// deadline. The caller must let packets [depart](Self::depart) when it has left the lock.
+    /// deadline. The caller must let packets [depart](Self::depart) when it has left the lock, and `now` is later than all that
+    /// the stack was told.
     pub(super) fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
         if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
             inner.stack.handle_timeout(now);
         }
-        self.transmit(inner);
+        self.transmit(inner, now);
         inner.take_events(Until::Batch, wakers);
         if let Some(shared) = self.shared_memory.get()
             && let Some(elsewhere) = inner.memory.share(inner.stack.memory_use(), shared)
@@ -75,12 +76,11 @@ impl Shard {
 
     /// Gives the device the packets that the stack has and that the queue in front releases, and the stack
     /// its tickets.
-    fn transmit(&self, inner: &mut Inner) {
+    fn transmit(&self, inner: &mut Inner, mut now: Instant) {
         loop {
-            self.send_batch(inner);
+            now = self.send_batch(inner, now);
             let Inner { stack, tx, .. } = inner;
-            let (moved, now) = (tx.release(), self.clock.now());
-            tx.set_now(now);
+            let moved = tx.release();
             let mut any_done = false;
             while let Some(ticket) = tx.poll_done() {
                 stack.handle_tx(now, ticket, Fate::Left);
@@ -93,6 +93,7 @@ impl Shard {
             if !moved && !any_done {
                 break;
             }
+            now = self.clock.now();
         }
         let Losses { drops, errors, late, out_of_order, unreported } = inner.tx.take_losses();
         inner.stack.note_device_losses(drops, errors);
@@ -104,16 +105,16 @@ impl Shard {
         }
     }
 
-    /// Sends what the stack has, as long as there is room.
-    fn send_batch(&self, inner: &mut Inner) {
+    /// Sends what the stack has, as long as there is room. Returns the time of the last look: the clock is asked for
+    /// each packet, and not when there is none.
+    fn send_batch(&self, inner: &mut Inner, mut now: Instant) -> Instant {
         let Inner { stack, tx, sent_bytes, .. } = inner;
         loop {
-            let now = self.clock.now();
             tx.set_now(now);
             if !tx.has_room() {
-                return;
+                return now;
             }
-            let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
+            let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return now };
             *sent_bytes += packet.payload.len();
             match tx.send(&packet, ticket) {
                 // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
@@ -125,6 +126,7 @@ impl Shard {
             while let Some(conn) = tx.poll_congested() {
                 stack.handle_tx_congestion(now, conn);
             }
+            now = self.clock.now();
         }
     }
 

@@ -19,6 +19,11 @@
 //! they do for them. A further SYN of a flow is noted there and begins no other. A flow ends undecided when its time is
 //! over, when the peer resets it, or when the filter is closed.
 //!
+//! A peer that gives up while its SYN is not answered says nothing: RFC 9293 §3.10.4 deletes a connection in SYN-SENT
+//! without a word. So the application may [ask](Stack::probe_flow): a segment without ACK, SYN and RST is dropped in SYN-SENT
+//! (§3.10.7.3, fifth) and reset where there is no connection (§3.10.7.1). One with ACK would do the same by the RFC, but lwIP
+//! takes it for a half-open connection and resets a flow that it still wants.
+//!
 //! While a filter is open, its addresses are the stack's: packets to them are taken, and segments without a connection are
 //! reset. Connections stay when it is closed.
 
@@ -173,6 +178,22 @@ impl Stack {
         true
     }
 
+    /// Asks the peer of a connection that is not decided whether it still wants it. One that does says nothing; one that does
+    /// not resets the flow, and [`Event::FlowGone`](crate::Event::FlowGone) follows. Returns false if there is nothing to ask.
+    pub fn probe_flow(&mut self, id: FlowId) -> bool {
+        let flow = self.flows.find(id).and_then(|slot| self.flows.at(slot));
+        let Some(flow) = flow.filter(|flow| !flow.kind().is_datagram()) else { return false };
+        let Tuple { local, peer } = flow.tuple;
+        let header = TcpHeader {
+            src_port: local.port(),
+            dst_port: peer.port(),
+            seq: flow.isn,
+            flags: TcpFlags::PSH,
+            ..TcpHeader::default()
+        };
+        self.replies.push(Reply::Tcp { src: local.ip(), dst: peer.ip(), header })
+    }
+
     /// Drops a flow: its SYNs, the repeated ones too, or its datagrams are not answered until [`IncomingOptions::timeout`] from
     /// now. A SYN with another sequence number begins another flow. Returns false if there is no such flow any more.
     pub fn drop_flow(&mut self, now: Instant, id: FlowId) -> bool {
@@ -289,9 +310,12 @@ impl Stack {
         let Some(flow) = self.flows.at_mut(slot) else { return };
         let flags = header.flags;
         if flags.contains(TcpFlags::RST) {
-            // §3.10.7.4, second: as for a half-open connection whose window is empty.
-            if !flow.is_dropped() && header.seq == flow.seq().wrapping_add(1) {
+            // §3.10.7.4, second: as for a half-open connection whose window is empty. Or the answer to what
+            // `probe_flow` has sent: §3.10.7.1, <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>.
+            let is_answer = flags.contains(TcpFlags::ACK) && header.ack == flow.isn;
+            if !flow.is_dropped() && (is_answer || header.seq == flow.seq().wrapping_add(1)) {
                 self.counters.flows_withdrawn += 1;
+                self.note_gone(slot);
                 self.end_flow(slot);
             }
         } else if flags.contains(TcpFlags::ACK) {
@@ -323,6 +347,7 @@ impl Stack {
             } else {
                 self.counters.flows_expired += u64::from(!is_datagram);
                 self.counters.datagram_flows_expired += u64::from(is_datagram);
+                self.note_gone(slot);
                 self.end_flow(slot);
             }
         }
@@ -350,6 +375,14 @@ impl Stack {
             listener.counts.leave_half_open(peer);
         }
         true
+    }
+
+    /// The application hears that a flow is about to end if it has seen it. So there are no more such news than it has asked
+    /// for flows.
+    fn note_gone(&mut self, slot: u32) {
+        if let Some(flow) = self.flows.info(slot).filter(|flow| flow.state == FlowState::Pending) {
+            self.incoming.push_back(super::News::Flow(flow.id));
+        }
     }
 
     /// An undecided flow ends without a connection.
