@@ -117,6 +117,7 @@ enum Later {
 /// A flow of the gateway.
 struct Through {
     fated: Fated,
+    guest: SocketAddr,
     pending: taut_core::FlowId,
     conn: Option<ConnId>,
     asked: usize,
@@ -138,6 +139,8 @@ struct World {
     number: u64,
     through: BTreeMap<FlowId, Through>,
     by_conn: BTreeMap<ConnId, FlowId>,
+    /// Those that are not decided.
+    by_pending: BTreeMap<taut_core::FlowId, FlowId>,
     clients: BTreeMap<ConnId, Client>,
     begun: u64,
     /// How many flows ended as they were to.
@@ -184,6 +187,7 @@ impl World {
             number: 0,
             through: BTreeMap::new(),
             by_conn: BTreeMap::new(),
+            by_pending: BTreeMap::new(),
             clients: BTreeMap::new(),
             begun: 0,
             ended: [0; 7],
@@ -324,12 +328,22 @@ impl World {
                     let (now, fated) = (self.time(), Fated::of(flow.local.port()));
                     let admitted = gateways(|| self.gateway.admit(now, FlowKind::Tcp, flow.peer, flow.local));
                     let Admission::Dial(id, _) = admitted else { panic!("{admitted:?}") };
-                    self.through.insert(id, Through { fated, pending: flow.id, conn: None, asked: 0 });
+                    let (guest, pending) = (flow.peer, flow.id);
+                    self.through.insert(id, Through { fated, guest, pending, conn: None, asked: 0 });
+                    self.by_pending.insert(pending, id);
                     let after = Duration::from_millis(1 + self.random() % 50);
                     if fated != Fated::Silent {
                         self.later(after, Later::Dialled(id));
                     }
                 }
+            }
+            // The stack's time for it is over.
+            Event::FlowGone(pending) => {
+                let (now, id) = (self.time(), self.by_pending[&pending]);
+                let (fated, guest) = (self.through[&id].fated, self.through[&id].guest);
+                let then = gateways(|| self.gateway.left(now, id, guest));
+                assert_eq!((fated, then), (Fated::Silent, Then::Silence));
+                self.close(id);
             }
             Event::Connected(conn) => {
                 let (now, id) = (self.time(), self.by_conn[&conn]);
@@ -387,6 +401,7 @@ impl World {
 
     fn close(&mut self, id: FlowId) {
         let through = self.through.remove(&id).unwrap();
+        self.by_pending.remove(&through.pending);
         if let Some(conn) = through.conn {
             self.by_conn.remove(&conn);
         }
