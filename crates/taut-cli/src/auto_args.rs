@@ -15,8 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Changes that the link has learnt.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AutoArgs {
-    /// With packet:INTERFACE, xdp:INTERFACE, tap: and sockets: get an address of IPv4, routers and the MTU from the link's
-    /// DHCP server
+    /// With packet:INTERFACE, xdp:INTERFACE, tap: and sockets: get an address of IPv4, routers and the MTU from
+    /// the link's DHCP server
     #[arg(long)]
     pub dhcp: bool,
     /// The same for IPv6, from the link's routers

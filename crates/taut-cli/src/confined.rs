@@ -9,7 +9,7 @@ use taut_gateway::sandbox::{self, CapabilitySet};
 
 use crate::control_args::ControlArgs;
 
-/// What is still needed, beside sockets, `resolv.conf` and the control socket.
+/// What the command needs while it runs, beside sockets, `resolv.conf` and the control socket.
 #[derive(Debug)]
 pub struct Needs {
     /// Directories whose files are read.

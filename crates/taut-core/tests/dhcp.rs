@@ -866,7 +866,7 @@ fn dhcp_18_one_of_several_queues_asks_and_tells_the_others() {
         assert!(matches!(changes.pop(), Some(NetworkChange::SetLease(Some(_)))));
         assert_eq!(changes, told);
     }
-    // Whoever is asked for the address answers, and packets leave by either for the router.
+    // The queue that receives a question for the address answers it.
     queues.other.others.clear();
     let request = Arp {
         is_request: true,

@@ -36,10 +36,10 @@
 //! interface is gone, with all others at once, because then nothing comes any more. A place that the kernel names twice brings
 //! back nothing.
 //!
-//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its own. When the stack's
-//! addresses change, another program takes its place. A packet socket on the interface sends what neighbours ask each other, joins the
-//! groups that they ask by, hears what they and servers say to everybody, as the kernel does, and reports when the interface goes down or away:
-//! `AF_XDP` sockets do not announce that.
+//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its own. When
+//! the stack's addresses change, another program takes its place. A packet socket on the interface sends what
+//! neighbours ask each other, joins the groups that they ask by, and hears what neighbours, routers and servers say to
+//! everybody. It also reports when the interface goes down or away: `AF_XDP` sockets do not announce that.
 
 mod program;
 mod rx;

@@ -114,7 +114,7 @@ pub enum Event {
     },
     /// A client gave up before its connection was there.
     Left {
-        /// Who wanted it.
+        /// Its address.
         client: SocketAddr,
         /// Where it was to go.
         to: SocketAddr,
@@ -334,15 +334,19 @@ impl Gateway {
         granted as usize
     }
 
-    /// Bytes from one side have reached the other, and `held` ones are not held any more.
-    pub fn passed(&mut self, now: Duration, id: FlowId, from: Side, bytes: usize, held: usize) {
+    /// So many bytes of a flow are not held any more.
+    pub fn give_back(&mut self, id: FlowId, held: usize) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let held = (held as u64).min(flow.held);
         flow.held -= held;
-        if bytes > 0 {
-            flow.moved_at = now;
-        }
         self.guests.remove_bytes(flow.guest, held);
+    }
+
+    /// Bytes from one side have reached the other, and `held` ones are not held any more.
+    pub fn passed(&mut self, now: Duration, id: FlowId, from: Side, bytes: usize, held: usize) {
+        self.give_back(id, held);
+        let Some(flow) = self.flows.get_mut(&id).filter(|_| bytes > 0) else { return };
+        flow.moved_at = now;
         match from {
             Side::Guest => self.counters.bytes_up += bytes as u64,
             Side::Upstream => self.counters.bytes_down += bytes as u64,

@@ -238,7 +238,7 @@ mod tests {
         let start = |at: usize| ends[at].as_ptr() as usize;
         assert_eq!(start(1), start(0) + LONG);
         assert_ne!(start(2), start(1) + LONG + 1);
-        // What is empty holds nothing.
+        // At the end of the stream there are no bytes.
         drop(far);
         Upstream::readable(&near).await.unwrap();
         assert!(near.try_take(BLOCK).unwrap().is_empty());

@@ -62,27 +62,30 @@ pub trait Clients: Send + Sync + 'static {
 
 /// A client's connection.
 pub trait Client: Upstream + AsyncRead + AsyncWrite + Unpin {
-    /// Waits until the client is gone: it has reset its connection or, `by_fin`, ended it and sent nothing.
-    fn left(&self, by_fin: bool) -> impl Future<Output = ()> + Send;
-}
+    /// Waits until the client has sent something, which stays where it is, or has ended its half: 0.
+    fn peek_one(&self) -> impl Future<Output = io::Result<usize>> + Send;
 
-impl Client for tokio::net::TcpStream {
-    async fn left(&self, by_fin: bool) {
-        match self.peek(&mut [0]).await {
-            Ok(0) if by_fin => {}
-            Ok(_) => self.broken().await,
-            Err(_) => {}
+    /// Waits until the client is gone: it has reset its connection or, `by_fin`, ended it and sent nothing.
+    fn left(&self, by_fin: bool) -> impl Future<Output = ()> + Send {
+        async move {
+            match self.peek_one().await {
+                Ok(0) if by_fin => {}
+                Ok(_) => self.broken().await,
+                Err(_) => {}
+            }
         }
     }
 }
 
+impl Client for tokio::net::TcpStream {
+    async fn peek_one(&self) -> io::Result<usize> {
+        self.peek(&mut [0]).await
+    }
+}
+
 impl Client for TcpStream {
-    async fn left(&self, by_fin: bool) {
-        match self.peek(&mut [0]).await {
-            Ok(0) if by_fin => {}
-            Ok(_) => self.broken().await,
-            Err(_) => {}
-        }
+    async fn peek_one(&self) -> io::Result<usize> {
+        self.peek(&mut [0]).await
     }
 }
 

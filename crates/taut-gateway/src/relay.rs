@@ -76,6 +76,10 @@ impl Seen<'_> {
         self.flow.hold(wanted)
     }
 
+    fn give_back(&self, held: usize) {
+        self.flow.give_back(held);
+    }
+
     fn passed(&self, from: Side, bytes: usize, held: usize) {
         self.flow.passed(self.side(from), bytes, held);
     }
@@ -133,7 +137,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
         if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
-            // What is waited for first is the guest: an idle connection has no timer.
+            // It waits for the guest first: the wait for the upstream has a timer, which an idle connection need not have.
             guest.readable().await.map_err(|_| Broken(Side::Guest))?;
             Box::pin(upstream_writable(guest, upstream)).await?;
         }
@@ -143,7 +147,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
             let taken = guest.poll_read_chunks(cx, &mut chunks, held);
             if taken.is_pending() {
                 // Nothing is held while there is nothing.
-                flow.passed(Side::Guest, 0, held);
+                flow.give_back(held);
             }
             taken
         });
@@ -238,7 +242,7 @@ async fn carry_down(
     let held = flow.hold(AT_ONCE);
     let bytes = match upstream.try_take(held) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            flow.passed(Side::Upstream, 0, held);
+            flow.give_back(held);
             return Ok(None);
         }
         taken => taken.map_err(|_| Broken(Side::Upstream))?,

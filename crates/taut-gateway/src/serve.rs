@@ -272,9 +272,13 @@ impl Handle {
     }
 
     pub(crate) fn passed(&self, from: Side, bytes: usize, held: usize) {
-        // Where nothing passed, the time does not matter.
-        let now = if bytes > 0 { self.server.0.began.elapsed() } else { Duration::ZERO };
+        let now = self.server.0.began.elapsed();
         self.server.0.lock().gateway.passed(now, self.id, from, bytes, held);
+    }
+
+    /// What was to be held is not, and no bytes passed. It needs no look at the clock.
+    pub(crate) fn give_back(&self, held: usize) {
+        self.server.0.lock().gateway.give_back(self.id, held);
     }
 
     /// Waits until the flow's time is over.

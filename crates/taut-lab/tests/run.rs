@@ -431,7 +431,7 @@ fn lab_26_the_first_flows_have_distributions_of_their_own() {
         histograms.iter().find(|histogram| histogram.name == name).map_or(0, |histogram| histogram.count)
     };
     assert_eq!(data.flows.len(), 4);
-    // What all have together is what each has.
+    // The distribution of all flows is the sum of each flow's.
     for name in ["rtt", "flow_gap", "latency"] {
         let of_flows: u64 = data.flows.iter().map(|flow| count(&flow.distributions, name)).sum();
         assert!(of_flows > 20 && of_flows == count(&data.histograms, name), "{name}: {of_flows}");

@@ -145,7 +145,7 @@ fn px_19_no_rights_are_left_after_the_start() {
     }
     assert!(status(&control, usual, "Seccomp").iter().all(|mode| *mode == 2));
     assert!(status(&control, usual, "NoNewPrivs").iter().all(|is| *is == 1));
-    // What is needed to open a port below 1024: CAP_NET_BIND_SERVICE is number 10.
+    // Only CAP_NET_BIND_SERVICE, number 10, is left: the proxy needs it to open a port below 1024.
     let low = status(&["--control", "none", "--listen", "127.0.0.1:81"], "127.0.0.1:81", "CapEff");
     assert!(low.iter().all(|set| *set == 1 << 10), "{low:x?}");
     // That the test can fail: with all rights.

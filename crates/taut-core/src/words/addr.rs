@@ -27,7 +27,7 @@ impl Endpoint {
         Self { ip: ip.octets(), port }
     }
 
-    /// The address, of IPv4 if it is mapped: `to_canonical`, in a fifth of its instructions. It is asked twice for
+    /// The address, of IPv4 if it is mapped: `to_canonical`, in a sixth of its instructions. It is asked twice for
     /// each packet.
     #[inline]
     pub(crate) const fn ip(self) -> IpAddr {

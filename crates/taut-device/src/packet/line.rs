@@ -3,8 +3,9 @@
 //!
 //! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
 //! asked again; when packets below must be looked at, because one that a queue drops is never reported; at once, when
-//! the receiving half has learnt where waiting packets go, because the sending half sends them, or when another queue has told
-//! it of an address, because the driver takes that; and while the interface is down, because the kernel does not report that one that is down has been deleted.
+//! the receiving half has learnt where waiting packets go, because the sending half sends them; at once, too, when
+//! there are changes of the network, because the driver must take them; and while the interface is down, because the
+//! kernel does not report that one that is down has been deleted.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -181,6 +182,21 @@ impl Shared {
         }
     }
 
+    /// The stack's owner changes the network. Returns whether the stack may be told at once.
+    pub(crate) fn change_network(&self, change: NetworkChange) -> bool {
+        if let NetworkChange::AddAddress(own) = change {
+            self.join(own.address);
+        }
+        let is_now = {
+            let mut line = self.line();
+            let is_now = line.ethernet.change_network(now(), change);
+            self.settle(&mut line);
+            is_now
+        };
+        self.tell();
+        is_now
+    }
+
     /// The next change that the stack must be told.
     pub(crate) fn poll_change(&self) -> Option<NetworkChange> {
         let mut line = self.line();
@@ -209,7 +225,7 @@ impl Shared {
     }
 
     /// The interface accepts what is sent to the neighbours of this address from now on.
-    pub(crate) fn join(&self, own: IpAddr) {
+    fn join(&self, own: IpAddr) {
         if let IpAddr::V6(v6) = own {
             let group = Mac::of_multicast(ndp::solicited_node(v6));
             // Without it, neighbours find the address only if the interface hears every group anyway.

@@ -39,18 +39,11 @@ impl RxDevice for PacketRx {
     }
 
     fn change_network(&mut self, change: NetworkChange) -> bool {
-        match change {
-            NetworkChange::AddAddress(own) => self.0.join(own.address),
-            // It is heard until the device is closed; the stack drops what no socket has joined.
-            NetworkChange::JoinGroup(group) => self.0.join_group(group),
-            _ => {}
+        // It is heard until the device is closed; the stack drops what no socket has joined.
+        if let NetworkChange::JoinGroup(group) = change {
+            self.0.join_group(group);
         }
-        let mut line = self.0.line();
-        let is_now = line.ethernet.change_network(now(), change);
-        self.0.settle(&mut line);
-        drop(line);
-        self.0.tell();
-        is_now
+        self.0.change_network(change)
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {

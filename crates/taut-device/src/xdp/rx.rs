@@ -134,15 +134,7 @@ impl RxDevice for XdpRx {
     }
 
     fn change_network(&mut self, change: NetworkChange) -> bool {
-        if let NetworkChange::AddAddress(own) = change {
-            self.shared.join(own.address);
-        }
-        let is_now = {
-            let mut line = self.shared.line();
-            let is_now = line.ethernet.change_network(now(), change);
-            self.shared.settle(&mut line);
-            is_now
-        };
+        let is_now = self.shared.change_network(change);
         if is_now {
             self.follow(&change);
         }
