@@ -15,7 +15,7 @@ use budget::Budget;
 pub(crate) use budget::CHUNK_OVERHEAD;
 pub use budget::{MemoryLimits, MemoryUse};
 
-use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Holders, Memory};
+use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Holders, Known, Memory};
 
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
@@ -124,6 +124,8 @@ pub(crate) struct BufferPool {
     pub(crate) budget: Budget,
     /// Who else holds memory.
     pub(crate) holders: Holders,
+    /// Bytes that need no memory.
+    pub(crate) known: Option<Known>,
 }
 
 /// Boxed, so that an idle connection pays one pointer; the boxes themselves are pooled.
@@ -145,6 +147,7 @@ impl BufferPool {
             lists: Vec::new(),
             budget: Budget::new(),
             holders: Holders::new(),
+            known: None,
         }
     }
 
@@ -177,7 +180,7 @@ impl BufferPool {
 
     /// Memory that is not in use is kept as a spare.
     fn keep(&mut self, mut memory: Memory) {
-        let Some(size) = size_of_chunk(memory.len()) else { return };
+        let Some(size) = size_of_chunk(memory.len()).filter(|_| memory.as_known().is_none()) else { return };
         if memory.bytes_mut().is_none() {
             // The one that was watched longest is freed by its last holder.
             if self.lent.len() == LENT_MAX {
@@ -212,14 +215,20 @@ impl BufferPool {
     }
 
     /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
-    /// power of two, at least twice the previous chunk, and a buffer from 64 KiB on.
-    pub(crate) fn take_chunk(&mut self, need: usize, previous: usize) -> Memory {
+    /// power of two, at least twice the previous chunk, and a buffer from 64 KiB on. `first` are the bytes that it will
+    /// begin with: if they are [known](Known), it is no memory.
+    pub(crate) fn take_chunk(&mut self, need: usize, previous: usize, first: &[u8]) -> Memory {
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
         let bytes = if bytes >= POOLED_FROM { BUFFER_BYTES } else { bytes };
         if !self.lent.is_empty() {
             self.reclaim();
         }
         self.budget.charge(bytes + CHUNK_OVERHEAD);
+        if let Some(known) = self.known
+            && let Some(place) = known.place(first)
+        {
+            return Memory::known(known.bytes(place, bytes), known);
+        }
         let spare = size_of_chunk(bytes).and_then(|size| self.spare.get_mut(size)?.pop());
         spare.unwrap_or_else(|| Memory::zeroed(bytes))
     }
@@ -324,20 +333,40 @@ impl Chunk {
 
     /// Whether a packet, or an application that read it, holds the memory.
     fn is_held(&mut self) -> bool {
-        self.memory.bytes_mut().is_none()
+        self.memory.is_held()
     }
 
     /// Copies the beginning of `data` behind the run and returns how many bytes fitted: none while a packet
     /// holds the memory.
     pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
         let end = self.end as usize;
-        let Some(room) = self.memory.bytes_mut().and_then(|bytes| bytes.get_mut(end..)) else { return 0 };
+        let Some(room) = self.memory.bytes_mut().and_then(|bytes| bytes.get_mut(end..)) else {
+            return self.fill_known(data);
+        };
         let n = room.len().min(data.len());
         if let (Some(to), Some(from)) = (room.get_mut(..n), data.get(..n)) {
             to.copy_from_slice(from);
         }
         self.end += n as u32;
         n
+    }
+
+    /// [`fill`](Self::fill) of what is not the stack's own memory. Known bytes that go on only become more; with others,
+    /// all are stored.
+    #[inline(never)]
+    fn fill_known(&mut self, data: &[u8]) -> usize {
+        let Some(known) = self.memory.as_known().filter(|_| !self.memory.is_held()) else { return 0 };
+        if data.is_empty() {
+            return 0;
+        }
+        let start = known.place(self.memory.bytes());
+        if start.is_some_and(|start| known.is_at(start + self.end as usize, data)) {
+            let n = self.spare().min(data.len());
+            self.end += n as u32;
+            return n;
+        }
+        self.memory = Memory::new(self.memory.bytes().to_vec());
+        self.fill(data)
     }
 
     /// Forgets the first `n` bytes.
@@ -387,7 +416,7 @@ impl ChunkQueue {
             previous = if tail.memory.is_lent() { 0 } else { tail.capacity() };
         }
         while !data.is_empty() {
-            let mut chunk = Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous), base);
+            let mut chunk = Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous, data), base);
             let n = chunk.fill(data);
             data = data.get(n..).unwrap_or(&[]);
             base += n as u64;
@@ -552,9 +581,9 @@ mod tests {
         let mut pool = BufferPool::new();
         pool.give(buffer(2));
         pool.give(buffer(1));
-        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes()[0], 1);
-        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes()[0], 2);
-        assert_eq!(pool.take_chunk(POOLED_FROM, 0).len(), BUFFER_BYTES);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0, &[]).bytes()[0], 1);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0, &[]).bytes()[0], 2);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0, &[]).len(), BUFFER_BYTES);
     }
 
     #[test]
@@ -574,37 +603,37 @@ mod tests {
     #[test]
     fn chunks_double_up_to_the_pooled_buffer() {
         let mut pool = BufferPool::new();
-        assert_eq!(pool.take_chunk(1, 0).len(), 512);
-        assert_eq!(pool.take_chunk(600, 0).len(), 1024);
-        assert_eq!(pool.take_chunk(1, 1024).len(), 2048);
-        assert_eq!(pool.take_chunk(32_768, 0).len(), 32_768);
-        assert_eq!(pool.take_chunk(40_000, 0).len(), BUFFER_BYTES);
-        assert_eq!(pool.take_chunk(1, 32_768).len(), BUFFER_BYTES);
-        assert_eq!(pool.take_chunk(usize::MAX, BUFFER_BYTES).len(), BUFFER_BYTES);
+        assert_eq!(pool.take_chunk(1, 0, &[]).len(), 512);
+        assert_eq!(pool.take_chunk(600, 0, &[]).len(), 1024);
+        assert_eq!(pool.take_chunk(1, 1024, &[]).len(), 2048);
+        assert_eq!(pool.take_chunk(32_768, 0, &[]).len(), 32_768);
+        assert_eq!(pool.take_chunk(40_000, 0, &[]).len(), BUFFER_BYTES);
+        assert_eq!(pool.take_chunk(1, 32_768, &[]).len(), BUFFER_BYTES);
+        assert_eq!(pool.take_chunk(usize::MAX, BUFFER_BYTES, &[]).len(), BUFFER_BYTES);
     }
 
     #[test]
     fn every_size_of_chunk_is_used_again() {
         let mut pool = BufferPool::new();
         for need in [1, 600, 2_000, 3_000, 5_000, 9_000, 20_000, 40_000] {
-            let memory = pool.take_chunk(need, 0);
+            let memory = pool.take_chunk(need, 0, &[]);
             let address = memory.bytes().as_ptr();
             pool.give(memory);
-            assert_eq!(pool.take_chunk(need, 0).bytes().as_ptr(), address, "{need}");
+            assert_eq!(pool.take_chunk(need, 0, &[]).bytes().as_ptr(), address, "{need}");
         }
     }
 
     #[test]
     fn memory_that_a_packet_holds_comes_back_when_it_has_left() {
         let mut pool = BufferPool::new();
-        let memory = pool.take_chunk(POOLED_FROM, 0);
+        let memory = pool.take_chunk(POOLED_FROM, 0, &[]);
         let (address, held) = (memory.bytes().as_ptr(), memory.clone());
         pool.give(memory);
-        assert_ne!(pool.take_chunk(POOLED_FROM, 0).bytes().as_ptr(), address, "not while it is held");
+        assert_ne!(pool.take_chunk(POOLED_FROM, 0, &[]).bytes().as_ptr(), address, "not while it is held");
         drop(held);
-        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes().as_ptr(), address);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0, &[]).bytes().as_ptr(), address);
         // A device that never gives anything back costs no more than this.
-        let held: Vec<Memory> = (0..2 * LENT_MAX).map(|_| pool.take_chunk(1, 0)).collect();
+        let held: Vec<Memory> = (0..2 * LENT_MAX).map(|_| pool.take_chunk(1, 0, &[])).collect();
         held.iter().for_each(|memory| pool.give(memory.clone()));
         assert_eq!(pool.lent.len(), LENT_MAX);
     }
@@ -614,13 +643,13 @@ mod tests {
     fn memory_that_is_kept_delays_no_other() {
         let mut pool = BufferPool::new();
         let mut take =
-            |count| -> Vec<Memory> { (0..count).map(|_| pool.take_chunk(POOLED_FROM, 0)).collect() };
+            |count| -> Vec<Memory> { (0..count).map(|_| pool.take_chunk(POOLED_FROM, 0, &[])).collect() };
         let (kept, used) = (take(1), take(LENT_PATIENCE));
         let held: Vec<_> = kept.iter().chain(&used).map(|memory| memory.share(0..100)).collect();
         let addresses: Vec<_> = used.iter().map(|memory| memory.bytes().as_ptr()).collect();
         kept.into_iter().chain(used).for_each(|memory| pool.give(memory));
         let _kept = held.into_iter().next();
-        let taken: Vec<_> = (0..=addresses.len()).map(|_| pool.take_chunk(POOLED_FROM, 0)).collect();
+        let taken: Vec<_> = (0..=addresses.len()).map(|_| pool.take_chunk(POOLED_FROM, 0, &[])).collect();
         assert!(addresses.iter().all(|&at| taken.iter().any(|memory| memory.bytes().as_ptr() == at)));
     }
 

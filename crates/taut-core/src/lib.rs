@@ -117,7 +117,7 @@ pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, DatagramId, Duration, Event, Fate, FlowError,
-    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, Lease, LinkCaps,
+    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Known, Lateness, Lease, LinkCaps,
     ListenError, ListenerId, Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route,
     RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
 };

@@ -73,6 +73,7 @@ impl Simulation {
     pub fn new(job: &Job) -> Result<Self, RunError> {
         let scenario = &job.variation.scenario;
         let mut world = World::new(job.seed);
+        world.lengths_only();
         let net = Net::new(&mut world, scenario, job.seed).map_err(RunError::Impossible)?;
         let from = BEGIN + scenario.warm_up();
         let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));

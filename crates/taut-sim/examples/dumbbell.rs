@@ -1,6 +1,6 @@
 //! Ten flows over one bottleneck for a number of virtual seconds. The comparison with ns-3 runs this.
 //!
-//! `cargo run --release -p taut-sim --example dumbbell -- [flows] [bottleneck, as 1gbit] [seconds] [gro|nogro] [checked]`
+//! `cargo run --release -p taut-sim --example dumbbell -- [flows] [bottleneck, as 1gbit] [seconds] [gro|nogro] [lengths|bytes] [checked]`
 
 use std::env;
 use std::error::Error;
@@ -14,9 +14,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rate = args.next().unwrap_or_else(|| "1gbit".to_owned()).parse()?;
     let seconds: u64 = args.next().map_or(Ok(10), |text| text.parse())?;
     let gro = args.next().is_none_or(|text| text == "gro");
+    let lengths = args.next().is_none_or(|text| text == "lengths");
     let checked = args.next().is_some();
 
     let mut world = World::new(1);
+    if lengths {
+        world.lengths_only();
+    }
     let mut host = HostSpec::new("10gbit".parse()?);
     host.nic.gro = gro;
     let spec = DumbbellSpec {

@@ -21,18 +21,24 @@ const ARITY: usize = 4;
 /// Position of an alarm that is not set.
 const NOWHERE: u32 = u32::MAX;
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    at: u64,
-    /// Order of setting.
-    sequence: u64,
-    alarm: u32,
-}
+/// Time, order of setting and alarm in one number: of two, the smaller rings first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
+
+/// Bits of an entry that identify the alarm; the order of setting has 40.
+const ALARM_BITS: u32 = 24;
 
 impl Entry {
-    fn before(&self, other: &Self) -> bool {
-        (u128::from(self.at) << 64 | u128::from(self.sequence))
-            < (u128::from(other.at) << 64 | u128::from(other.sequence))
+    fn new(at: u64, sequence: u64, alarm: u32) -> Self {
+        Self(u128::from(at) << 64 | u128::from(sequence) << ALARM_BITS | u128::from(alarm))
+    }
+
+    const fn at(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    const fn alarm(self) -> u32 {
+        self.0 as u32 & ((1 << ALARM_BITS) - 1)
     }
 }
 
@@ -49,10 +55,14 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     /// Adds an alarm, not set.
+    ///
+    /// # Panics
+    /// At the 16,777,217th alarm.
     pub(crate) fn add(&mut self) -> AlarmId {
-        let id = AlarmId(u32::try_from(self.place.len()).unwrap_or(NOWHERE));
+        let id = self.place.len() as u32;
+        assert!(id < 1 << ALARM_BITS, "too many alarms");
         self.place.push(NOWHERE);
-        id
+        AlarmId(id)
     }
 
     /// Sets an alarm to `at`, replacing its previous time; `None` clears it.
@@ -64,19 +74,19 @@ impl Agenda {
             }
             return;
         };
-        if place != NOWHERE && self.heap[place as usize].at == at {
+        if place != NOWHERE && self.heap[place as usize].at() == at {
             return;
         }
         self.sequence += 1;
-        let entry = Entry { at, sequence: self.sequence, alarm };
+        let entry = Entry::new(at, self.sequence, alarm);
         if place != NOWHERE {
             // A time before the hole's, which the world will reject, must not move above it.
-            if self.hole && at < self.heap[0].at {
+            if self.hole && at < self.heap[0].at() {
                 self.fill();
                 return self.set(AlarmId(alarm), Some(Instant::from_nanos(at)));
             }
             let place = place as usize;
-            let is_earlier = entry.before(&self.heap[place]);
+            let is_earlier = entry < self.heap[place];
             self.heap[place] = entry;
             if is_earlier {
                 self.rise(place);
@@ -102,12 +112,12 @@ impl Agenda {
     pub(crate) fn pop(&mut self, limit: Instant) -> Option<(Instant, AlarmId)> {
         self.fill();
         let first = *self.heap.first()?;
-        if first.at > limit.as_nanos() {
+        if first.at() > limit.as_nanos() {
             return None;
         }
-        self.place[first.alarm as usize] = NOWHERE;
+        self.place[first.alarm() as usize] = NOWHERE;
         self.hole = true;
-        Some((Instant::from_nanos(first.at), AlarmId(first.alarm)))
+        Some((Instant::from_nanos(first.at()), AlarmId(first.alarm())))
     }
 
     /// Removes the entry that has rung.
@@ -122,9 +132,9 @@ impl Agenda {
 
     fn remove(&mut self, place: usize) {
         let gone = self.heap.swap_remove(place);
-        self.place[gone.alarm as usize] = NOWHERE;
+        self.place[gone.alarm() as usize] = NOWHERE;
         if place < self.heap.len() {
-            if self.heap[place].before(&gone) {
+            if self.heap[place] < gone {
                 self.rise(place);
             } else {
                 self.sink(place);
@@ -138,15 +148,15 @@ impl Agenda {
         while place > 0 {
             let parent = (place - 1) / ARITY;
             let above = self.heap[parent];
-            if !entry.before(&above) {
+            if entry > above {
                 break;
             }
             self.heap[place] = above;
-            self.place[above.alarm as usize] = place as u32;
+            self.place[above.alarm() as usize] = place as u32;
             place = parent;
         }
         self.heap[place] = entry;
-        self.place[entry.alarm as usize] = place as u32;
+        self.place[entry.alarm() as usize] = place as u32;
     }
 
     /// Moves an entry down to its position.
@@ -155,23 +165,24 @@ impl Agenda {
         let entry = heap[place];
         loop {
             let first = place * ARITY + 1;
-            let Some(children) = heap.get(first..).map(|rest| &rest[..rest.len().min(ARITY)]) else { break };
-            let Some((&first_child, others)) = children.split_first() else { break };
-            let (mut best, mut child) = (first, first_child);
-            for (other, index) in others.iter().zip(first + 1..) {
-                if other.before(&child) {
-                    (best, child) = (index, *other);
-                }
-            }
-            if !child.before(&entry) {
+            let earlier = |a: usize, b: usize| if heap[b] < heap[a] { b } else { a };
+            // Two pairs and their winners, without a branch.
+            let child = if first + ARITY <= heap.len() {
+                earlier(earlier(first, first + 1), earlier(first + 2, first + 3))
+            } else if first < heap.len() {
+                (first + 1..heap.len()).fold(first, earlier)
+            } else {
+                break;
+            };
+            if heap[child] > entry {
                 break;
             }
-            heap[place] = child;
-            self.place[child.alarm as usize] = place as u32;
-            place = best;
+            heap[place] = heap[child];
+            self.place[heap[place].alarm() as usize] = place as u32;
+            place = child;
         }
         heap[place] = entry;
-        self.place[entry.alarm as usize] = place as u32;
+        self.place[entry.alarm() as usize] = place as u32;
     }
 }
 

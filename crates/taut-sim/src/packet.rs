@@ -13,7 +13,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use taut_core::{Gather, Instant, Offload, TxPacket};
+use taut_core::{Gather, Instant, Known, Offload, TxPacket};
 use taut_wire::{Ecn, IpHeader, TcpHeader, Unreachable, icmp, protocol, raw};
 
 use crate::mutate;
@@ -53,12 +53,23 @@ impl Clone for Claim {
     }
 }
 
-/// A part of a shared buffer.
+/// A part of a shared buffer, or of the bytes that are known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
+    /// From [`KNOWN`] on there is no buffer: the number only differs from packet to packet.
     buffer: u32,
     start: u32,
     len: u32,
+}
+
+/// Numbers from here on stand for no buffer, but for known bytes.
+const KNOWN: u32 = 1 << 31;
+
+impl Slice {
+    /// Whether a buffer holds its bytes; those that are known and those that are none need no buffer.
+    const fn has_buffer(self) -> bool {
+        self.len > 0 && self.buffer < KNOWN
+    }
 }
 
 /// A packet or super-packet. The fields that a router reads, up to the first words of the header, lie in one
@@ -109,6 +120,10 @@ pub(crate) struct Pool {
     empty: Vec<u32>,
     spare_bytes: usize,
     redeemed_copies: u64,
+    /// Bytes that need no buffer, if payloads are lengths only.
+    pub(crate) known: Option<Known>,
+    /// Payloads that are known, so far.
+    known_payloads: u32,
 }
 
 impl Pool {
@@ -175,7 +190,25 @@ impl Pool {
         self.insert(packet)
     }
 
+    /// The place of a payload in the known bytes, if it is a piece of them.
+    fn as_known(&mut self, pieces: &[&[u8]]) -> Option<Slice> {
+        let known = self.known?;
+        let start = known.place(pieces.first()?)?;
+        let mut len = 0;
+        for piece in pieces {
+            if !known.is_at(start + len, piece) {
+                return None;
+            }
+            len += piece.len();
+        }
+        self.known_payloads = self.known_payloads.wrapping_add(1);
+        Some(Slice { buffer: KNOWN | self.known_payloads, start: start as u32, len: len as u32 })
+    }
+
     fn store(&mut self, pieces: &[&[u8]]) -> Slice {
+        if let Some(slice) = self.as_known(pieces) {
+            return slice;
+        }
         let len = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let class = (len.next_power_of_two().trailing_zeros() as usize)
             .clamp(CLASS_MIN, CLASS_MIN + CLASSES - 1)
@@ -201,11 +234,18 @@ impl Pool {
         Slice { buffer: id, start: 0, len: len as u32 }
     }
 
+    /// One more packet points into the buffer of this payload.
+    fn hold(&mut self, slice: Slice) {
+        if slice.has_buffer() {
+            self.buffers[slice.buffer as usize].refs += 1;
+        }
+    }
+
     /// Gives a packet back.
     pub(crate) fn free(&mut self, PacketId(id): PacketId) {
         let slice = self.packets[id as usize].payload;
         self.free.push(id);
-        if slice.len == 0 {
+        if !slice.has_buffer() {
             return;
         }
         let buffer = &mut self.buffers[slice.buffer as usize];
@@ -244,9 +284,7 @@ impl Pool {
     /// A copy of a packet, as made by a network that duplicates.
     pub(crate) fn duplicate(&mut self, id: &PacketId) -> PacketId {
         let packet = WirePacket { ticket: NO_TICKET, ..self.get(id).clone() };
-        if packet.payload.len > 0 {
-            self.buffers[packet.payload.buffer as usize].refs += 1;
-        }
+        self.hold(packet.payload);
         self.insert(packet)
     }
 
@@ -269,7 +307,7 @@ impl Pool {
         packet.payload.len = part.len() as u32;
         packet.mss = 0;
         packet.ticket = NO_TICKET;
-        self.buffers[packet.payload.buffer as usize].refs += u32::from(!part.is_empty());
+        self.hold(packet.payload);
         self.insert(packet)
     }
 
@@ -375,10 +413,10 @@ impl Pool {
     }
 
     fn slice(&self, slice: Slice) -> &[u8] {
-        if slice.len == 0 {
-            return &[];
-        }
         let start = slice.start as usize;
+        if !slice.has_buffer() {
+            return self.known.map_or(&[], |known| known.bytes(start, slice.len as usize));
+        }
         &self.buffers[slice.buffer as usize].bytes[start..start + slice.len as usize]
     }
 

@@ -4,8 +4,13 @@
 //! The bytes repeat after a prime, 65,521, which no segment size divides: a missing, duplicated or misplaced
 //! piece is detected. Every stream begins at a different position in the pattern, so bytes of another stream
 //! are detected too.
+//!
+//! In a world that [carries lengths only](crate::World::lengths_only), stacks and wires hold pieces of this table, and
+//! nothing is copied or compared: whether a piece is the right one is seen by its place in the table.
 
 use std::sync::OnceLock;
+
+use taut_core::{BUFFER_BYTES, Known};
 
 use crate::rng::Rng;
 
@@ -20,8 +25,14 @@ fn table() -> &'static [u8] {
     TABLE.get_or_init(|| {
         let mut rng = Rng::new(0);
         let period: Vec<u8> = (0..PERIOD).map(|_| rng.next() as u8).collect();
-        period.iter().copied().cycle().take(PERIOD + RUN).collect()
+        period.iter().copied().cycle().take(PERIOD + RUN.max(BUFFER_BYTES)).collect()
     })
+}
+
+/// The table, for those who need not store what they know.
+pub(crate) fn known() -> Option<Known> {
+    static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
+    *KNOWN.get_or_init(|| Known::new(table(), PERIOD))
 }
 
 /// A position in a stream.
@@ -62,7 +73,12 @@ impl Pattern {
     pub fn check(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(bytes.len().min(RUN));
-            if piece != self.bytes(piece.len()) {
+            // A piece of the table is known by its place.
+            let is_right = match known().and_then(|known| known.place(piece)) {
+                Some(place) => place == self.at,
+                None => piece == self.bytes(piece.len()),
+            };
+            if !is_right {
                 return false;
             }
             self.pass(piece.len());

@@ -162,7 +162,10 @@ fn pacing_gaps_are_the_payload_over_the_rate() {
 
 /// A world with every kind of part.
 fn zoo(seed: u64) -> World {
-    let mut world = World::new(seed);
+    filled(World::new(seed))
+}
+
+fn filled(mut world: World) -> World {
     let line = PortSpec {
         rate: Some("50mbit".parse().unwrap()),
         qdisc: QdiscSpec::FqCodel(FqCodelSpec::default()),
@@ -173,7 +176,7 @@ fn zoo(seed: u64) -> World {
     let host = HostSpec::new("1gbit".parse().unwrap());
     let net = Chain::new(&mut world, 3, &line, Duration::from_millis(4), "1gbit".parse().unwrap(), &host);
     let faults =
-        Faults { loss: 0.002, jitter: Duration::from_micros(50), duplicate: 0.001, ..Faults::default() };
+        Faults { loss: 0.002, jitter: Duration::from_micros(50), duplicate: 0.001, corrupt: 0.001, ..Faults::default() };
     world.set_faults(net.wires[1].0, faults);
     world.app(net.hosts[3], Sink::new(1));
     world.app(net.hosts[2], Sink::new(1));
@@ -245,6 +248,23 @@ fn probes_and_checks_change_nothing() {
     watched.run_for(Duration::from_secs(1)).unwrap();
     assert_eq!(plain.digest(), watched.digest());
     assert!(probe.borrow().0 > 0);
+}
+
+/// LAB-30.
+#[test]
+fn lab_30_without_payload_the_run_is_the_same_and_takes_less_memory() {
+    let mut bytes = zoo(5);
+    let mut empty = World::new(5);
+    empty.lengths_only();
+    let mut lengths = filled(empty);
+    for world in [&mut bytes, &mut lengths] {
+        world.check(Checks { every: 1_000 });
+        world.run_for(Duration::from_secs(5)).unwrap();
+    }
+    assert_eq!(bytes.digest(), lengths.digest());
+    assert_eq!((bytes.events(), bytes.lost()), (lengths.events(), lengths.lost()));
+    let (with, without) = (bytes.memory().1, lengths.memory().1);
+    assert!(without * 4 < with, "{without} bytes for payload, and {with} with it");
 }
 
 #[test]

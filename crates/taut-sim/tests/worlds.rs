@@ -36,6 +36,20 @@ fn a_seed_is_a_world_bit_for_bit() {
     }
 }
 
+/// LAB-30: every packet of a world is the same when nobody stores its payload, whatever the network does to it, and
+/// everything that is read is still checked.
+#[test]
+fn lab_30_worlds_are_the_same_without_payload() {
+    for seed in 0..100 {
+        let mut plan = Plan::new(seed, &Without::default());
+        let with = run(&plan);
+        plan.lengths_only = true;
+        let without = run(&plan);
+        assert_eq!(without.failure, None, "{seed}");
+        assert_eq!((with.digest, with.events, with.bytes), (without.digest, without.events, without.bytes), "{seed}");
+    }
+}
+
 /// What is left out is not there, and what remains is as it was.
 #[test]
 fn a_feature_can_be_left_out() {

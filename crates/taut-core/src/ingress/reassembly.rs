@@ -399,7 +399,9 @@ impl Held {
         let rest = len - room;
         let mut fresh = None;
         if rest > 0 {
-            let memory = pool.take_chunk(rest, previous.as_ref().map_or(0, |chunk| chunk.capacity()));
+            let first = payload.gather_range(room..len).slices().first().copied().unwrap_or_default();
+            let before = previous.as_ref().map_or(0, |chunk| chunk.capacity());
+            let memory = pool.take_chunk(rest, before, first);
             let chunk = Chunk::empty(memory, at + room as u64);
             if self.memory + chunk.cost() > self.room {
                 pool.give(chunk.into_memory());

@@ -12,7 +12,7 @@ use crate::buffers::MemoryUse;
 use crate::congestion::{Algorithm, AlgorithmError};
 use crate::report::Report;
 use crate::sysctl::SysctlError;
-use crate::words::{ConnId, Instant, Witness};
+use crate::words::{ConnId, Instant, Known, Witness};
 
 impl Stack {
     /// The value of a setting, by its `sysctl` name (`net.ipv4.` may be left out).
@@ -99,6 +99,12 @@ impl Stack {
     /// still has another holder. For recording a run and replaying it.
     pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
         self.pool.holders.set_witness(witness);
+    }
+
+    /// From now on, pieces of this table that are written or received take no memory, and are not copied: for
+    /// simulators. Nothing else differs, limits and counts included.
+    pub const fn know(&mut self, bytes: Known) {
+        self.pool.known = Some(bytes);
     }
 
     /// What the connections of this stack hold.

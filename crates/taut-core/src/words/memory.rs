@@ -10,6 +10,8 @@ use core::ops::Range;
 
 use bytes::Bytes;
 
+use super::Known;
+
 /// A piece of initialised memory. Its holders read it; only the stack's own can be written, while it has one holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Arc<Store>);
@@ -20,6 +22,8 @@ enum Store {
     Own(Vec<u8>),
     /// An application's. The receipt is dropped after the bytes, so it never says too early that they are free.
     Lent { bytes: Bytes, _receipt: Arc<()> },
+    /// Nobody's: bytes that are known, see [`Known`].
+    Known { bytes: &'static [u8], known: Known },
 }
 
 /// Tells whether memory that an application lent still has a holder.
@@ -49,12 +53,33 @@ impl Memory {
         (Self(Arc::new(Store::Lent { bytes, _receipt: Arc::clone(&receipt) })), Receipt(receipt))
     }
 
+    /// Known bytes, in the place of memory of the same length.
+    pub(crate) fn known(bytes: &'static [u8], known: Known) -> Self {
+        Self(Arc::new(Store::Known { bytes, known }))
+    }
+
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &*self.0 {
             Store::Own(bytes) => bytes,
             Store::Lent { bytes, .. } => bytes,
+            Store::Known { bytes, .. } => bytes,
         }
+    }
+
+    /// What is known of the bytes, if nobody's memory stands for them.
+    #[inline]
+    pub(crate) fn as_known(&self) -> Option<Known> {
+        match *self.0 {
+            Store::Known { known, .. } => Some(known),
+            _ => None,
+        }
+    }
+
+    /// Whether more may not be written behind what it has: it has another holder, or is an application's.
+    #[inline]
+    pub(crate) fn is_held(&mut self) -> bool {
+        matches!(Arc::get_mut(&mut self.0), None | Some(Store::Lent { .. }))
     }
 
     #[inline]
@@ -73,12 +98,12 @@ impl Memory {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The memory, to be written; `None` while it has another holder, or if it is an application's.
+    /// The memory, to be written; `None` while it has another holder, or if it is not the stack's own.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match Arc::get_mut(&mut self.0)? {
             Store::Own(bytes) => Some(bytes),
-            Store::Lent { .. } => None,
+            Store::Lent { .. } | Store::Known { .. } => None,
         }
     }
 

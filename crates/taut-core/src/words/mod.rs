@@ -7,6 +7,7 @@
 //!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
 //!   error.rs event.rs histogram.rs                holders.rs    who else holds memory, for replays
 //!   network.rs   addresses, routes, and their changes                 steps.rs     work, counted in tests
+//!   known.rs     bytes that need not be stored
 //! ```
 
 mod addr;
@@ -16,6 +17,7 @@ mod histogram;
 mod holders;
 mod ids;
 mod kept;
+mod known;
 mod link;
 mod memory;
 mod network;
@@ -32,6 +34,7 @@ pub(crate) use holders::Holders;
 pub use holders::Witness;
 pub use ids::{ConnId, DatagramId, FlowId, ListenerId};
 pub use kept::KeptPacket;
+pub use known::Known;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };

@@ -161,6 +161,8 @@ pub struct Plan {
     pub seed: u64,
     /// What is left out.
     pub without: Without,
+    /// Whether payload is [lengths only](crate::World::lengths_only).
+    pub lengths_only: bool,
     pub(super) shape: Shape,
     pub(super) rate: Rate,
     pub(super) access: Rate,
@@ -247,6 +249,7 @@ impl Plan {
         let mut plan = Self {
             seed,
             without: without.clone(),
+            lengths_only: false,
             shape,
             rate,
             access,

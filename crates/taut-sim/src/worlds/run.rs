@@ -52,6 +52,9 @@ struct Wires {
 pub fn run(plan: &Plan) -> Outcome {
     let plan = Rc::new(plan.clone());
     let mut world = World::new(plan.seed);
+    if plan.lengths_only {
+        world.lengths_only();
+    }
     // Drains the count of what other worlds did in this thread.
     let _ = taut_core::steps_taken();
     let (hosts, wires) = build(&plan, &mut world);
