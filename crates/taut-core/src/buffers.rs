@@ -180,8 +180,11 @@ impl BufferPool {
 
     /// Memory that is not in use is kept as a spare.
     fn keep(&mut self, mut memory: Memory) {
-        let Some(size) = size_of_chunk(memory.len()).filter(|_| memory.as_known().is_none()) else { return };
+        let Some(size) = size_of_chunk(memory.len()) else { return };
         if memory.bytes_mut().is_none() {
+            if memory.as_known().is_some() {
+                return;
+            }
             // The one that was watched longest is freed by its last holder.
             if self.lent.len() == LENT_MAX {
                 self.lent.pop_front();
@@ -416,7 +419,8 @@ impl ChunkQueue {
             previous = if tail.memory.is_lent() { 0 } else { tail.capacity() };
         }
         while !data.is_empty() {
-            let mut chunk = Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous, data), base);
+            let mut chunk =
+                Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous, data), base);
             let n = chunk.fill(data);
             data = data.get(n..).unwrap_or(&[]);
             base += n as u64;

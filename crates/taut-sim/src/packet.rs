@@ -150,13 +150,30 @@ impl Pool {
         &mut self.packets[*id as usize]
     }
 
+    /// A slot for a packet, whose fields the caller sets.
+    fn slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.packets.push(WirePacket::EMPTY);
+            self.packets.len() as u32 - 1
+        })
+    }
+
     fn insert(&mut self, packet: WirePacket) -> PacketId {
-        if let Some(id) = self.free.pop() {
-            self.packets[id as usize] = packet;
-            return PacketId(id);
+        let id = self.slot();
+        self.packets[id as usize] = packet;
+        PacketId(id)
+    }
+
+    /// A packet that is as `of`, but for its ticket, in a slot of its own; only what is set of the header is copied.
+    fn like(&mut self, of: &PacketId) -> PacketId {
+        let id = self.slot();
+        if let Ok([from, to]) = self.packets.get_disjoint_mut([of.0 as usize, id as usize]) {
+            let WirePacket { flow, handed, payload, from: host, mss, verify, header_len, .. } = *from;
+            (to.flow, to.handed, to.payload, to.from, to.to) = (flow, handed, payload, host, from.to);
+            (to.ticket, to.mss, to.verify, to.header_len) = (NO_TICKET, mss, verify, header_len);
+            to.header_mut().copy_from_slice(from.header());
         }
-        self.packets.push(packet);
-        PacketId(self.packets.len() as u32 - 1)
+        PacketId(id)
     }
 
     /// Copies a packet that a stack handed out into the pool. The caller keeps the ticket.
@@ -165,29 +182,21 @@ impl Pool {
         let mss = if let Offload::Segment { mss, .. } = offload { *mss } else { 0 };
         // Checksums left to the device are correct unless the packet is damaged; then they are written.
         let verify = matches!(offload, Offload::None);
-        let mut packet = WirePacket {
-            header: [0; HEADER_MAX],
-            header_len: 0,
-            verify,
-            mss,
-            payload: Slice::default(),
-            from,
-            to: from,
-            ticket: NO_TICKET,
-            flow: raw::flow(header),
-            handed: now,
-        };
-        if let Some(place) = packet.header.get_mut(..header.len()).filter(|_| raw::tcp_at(header).is_some()) {
-            place.copy_from_slice(header);
-            packet.header_len = header.len() as u8;
-            if !payload.is_empty() {
-                packet.payload = self.store(payload.slices());
-            }
-        } else {
+        let is_tcp = header.len() <= HEADER_MAX && raw::tcp_at(header).is_some();
+        let payload = match is_tcp {
+            true if payload.is_empty() => Slice::default(),
+            true => self.store(payload.slices()),
             // What is not TCP is copied whole.
-            packet.payload = self.store(&[&[*header], payload.slices()].concat());
-        }
-        self.insert(packet)
+            false => self.store(&[&[*header], payload.slices()].concat()),
+        };
+        let id = self.slot();
+        let packet = &mut self.packets[id as usize];
+        packet.header_len = if is_tcp { header.len() as u8 } else { 0 };
+        let place = packet.header_mut();
+        place.copy_from_slice(&header[..place.len()]);
+        (packet.flow, packet.handed, packet.payload, packet.mss) = (raw::flow(header), now, payload, mss);
+        (packet.from, packet.to, packet.ticket, packet.verify) = (from, from, NO_TICKET, verify);
+        PacketId(id)
     }
 
     /// The place of a payload in the known bytes, if it is a piece of them.
@@ -283,9 +292,8 @@ impl Pool {
 
     /// A copy of a packet, as made by a network that duplicates.
     pub(crate) fn duplicate(&mut self, id: &PacketId) -> PacketId {
-        let packet = WirePacket { ticket: NO_TICKET, ..self.get(id).clone() };
-        self.hold(packet.payload);
-        self.insert(packet)
+        self.hold(self.get(id).payload);
+        self.like(id)
     }
 
     /// Number of segments that a packet makes on the wire.
@@ -300,15 +308,15 @@ impl Pool {
 
     /// Segment `index` of a super-packet as a separate packet ([`raw::cut`]).
     pub(crate) fn cut(&mut self, whole: &PacketId, index: u32) -> PacketId {
-        let mut packet = self.get(whole).clone();
+        let id = self.like(whole);
+        let packet = self.get_mut(&id);
         let (payload_len, mss) = (packet.payload.len as usize, packet.mss.into());
         let part = raw::cut(packet.header_mut(), payload_len, mss, index as usize);
         packet.payload.start += part.start as u32;
         packet.payload.len = part.len() as u32;
         packet.mss = 0;
-        packet.ticket = NO_TICKET;
-        self.hold(packet.payload);
-        self.insert(packet)
+        self.hold(self.get(&id).payload);
+        id
     }
 
     /// Flips the bit with this number, modulo the bits of the packet; from then on the checksums must be
@@ -452,6 +460,19 @@ impl Pool {
 }
 
 impl WirePacket {
+    const EMPTY: Self = Self {
+        flow: 0,
+        handed: Instant::ZERO,
+        payload: Slice { buffer: 0, start: 0, len: 0 },
+        from: HostId(0),
+        to: HostId(0),
+        ticket: NO_TICKET,
+        mss: 0,
+        verify: false,
+        header_len: 0,
+        header: [0; HEADER_MAX],
+    };
+
     /// Number of segments that it makes on the wire.
     pub(crate) fn segs(&self) -> u32 {
         raw::segs(self.payload.len as usize, self.mss.into()) as u32

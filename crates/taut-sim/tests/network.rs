@@ -175,8 +175,13 @@ fn filled(mut world: World) -> World {
     };
     let host = HostSpec::new("1gbit".parse().unwrap());
     let net = Chain::new(&mut world, 3, &line, Duration::from_millis(4), "1gbit".parse().unwrap(), &host);
-    let faults =
-        Faults { loss: 0.002, jitter: Duration::from_micros(50), duplicate: 0.001, corrupt: 0.001, ..Faults::default() };
+    let faults = Faults {
+        loss: 0.002,
+        jitter: Duration::from_micros(50),
+        duplicate: 0.001,
+        corrupt: 0.001,
+        ..Faults::default()
+    };
     world.set_faults(net.wires[1].0, faults);
     world.app(net.hosts[3], Sink::new(1));
     world.app(net.hosts[2], Sink::new(1));

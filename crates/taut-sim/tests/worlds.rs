@@ -46,7 +46,11 @@ fn lab_30_worlds_are_the_same_without_payload() {
         plan.lengths_only = true;
         let without = run(&plan);
         assert_eq!(without.failure, None, "{seed}");
-        assert_eq!((with.digest, with.events, with.bytes), (without.digest, without.events, without.bytes), "{seed}");
+        assert_eq!(
+            (with.digest, with.events, with.bytes),
+            (without.digest, without.events, without.bytes),
+            "{seed}"
+        );
     }
 }
 

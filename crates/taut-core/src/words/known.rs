@@ -58,7 +58,8 @@ mod tests {
     const PERIOD: usize = 1_009;
 
     fn table() -> &'static [u8] {
-        let bytes: Vec<u8> = (0..PERIOD).map(|i| (i * i / 7) as u8).cycle().take(PERIOD + BUFFER_BYTES).collect();
+        let bytes: Vec<u8> =
+            (0..PERIOD).map(|i| (i * i / 7) as u8).cycle().take(PERIOD + BUFFER_BYTES).collect();
         Box::leak(bytes.into())
     }
 
@@ -67,7 +68,8 @@ mod tests {
         let table = table();
         let known = Known::new(table, PERIOD).unwrap();
         assert_eq!(known.place(&table[PERIOD + 5..PERIOD + 9]), Some(5));
-        assert_eq!(known.place(&table[5..9].to_vec()), None, "equal bytes elsewhere");
+        let elsewhere = Vec::from(&table[5..9]);
+        assert_eq!(known.place(&elsewhere), None, "equal bytes elsewhere");
         assert!(known.is_at(7 * PERIOD + 5, &table[5..9]) && !known.is_at(6, &table[5..9]));
         assert!(Known::new(&table[1..], PERIOD).is_none(), "too short");
         assert!(Known::new(table, PERIOD - 1).is_none(), "another period");

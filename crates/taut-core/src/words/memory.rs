@@ -20,10 +20,18 @@ pub(crate) struct Memory(Arc<Store>);
 enum Store {
     /// The stack's, normally from its pool.
     Own(Vec<u8>),
+    Others {
+        bytes: Bytes,
+        whose: Whose,
+    },
+}
+
+#[derive(Debug)]
+enum Whose {
     /// An application's. The receipt is dropped after the bytes, so it never says too early that they are free.
-    Lent { bytes: Bytes, _receipt: Arc<()> },
-    /// Nobody's: bytes that are known, see [`Known`].
-    Known { bytes: &'static [u8], known: Known },
+    Lent { _receipt: Arc<()> },
+    /// Nobody's: bytes that are known.
+    Known(Known),
 }
 
 /// Tells whether memory that an application lent still has a holder.
@@ -50,20 +58,20 @@ impl Memory {
     /// An application's memory, and the receipt that tells when it is free.
     pub(crate) fn lent(bytes: Bytes) -> (Self, Receipt) {
         let receipt = Arc::new(());
-        (Self(Arc::new(Store::Lent { bytes, _receipt: Arc::clone(&receipt) })), Receipt(receipt))
+        let whose = Whose::Lent { _receipt: Arc::clone(&receipt) };
+        (Self(Arc::new(Store::Others { bytes, whose })), Receipt(receipt))
     }
 
     /// Known bytes, in the place of memory of the same length.
     pub(crate) fn known(bytes: &'static [u8], known: Known) -> Self {
-        Self(Arc::new(Store::Known { bytes, known }))
+        Self(Arc::new(Store::Others { bytes: Bytes::from_static(bytes), whose: Whose::Known(known) }))
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &*self.0 {
             Store::Own(bytes) => bytes,
-            Store::Lent { bytes, .. } => bytes,
-            Store::Known { bytes, .. } => bytes,
+            Store::Others { bytes, .. } => bytes,
         }
     }
 
@@ -71,7 +79,7 @@ impl Memory {
     #[inline]
     pub(crate) fn as_known(&self) -> Option<Known> {
         match *self.0 {
-            Store::Known { known, .. } => Some(known),
+            Store::Others { whose: Whose::Known(known), .. } => Some(known),
             _ => None,
         }
     }
@@ -79,7 +87,7 @@ impl Memory {
     /// Whether more may not be written behind what it has: it has another holder, or is an application's.
     #[inline]
     pub(crate) fn is_held(&mut self) -> bool {
-        matches!(Arc::get_mut(&mut self.0), None | Some(Store::Lent { .. }))
+        matches!(Arc::get_mut(&mut self.0), None | Some(Store::Others { whose: Whose::Lent { .. }, .. }))
     }
 
     #[inline]
@@ -90,7 +98,7 @@ impl Memory {
     /// Whether it is an application's.
     #[inline]
     pub(crate) fn is_lent(&self) -> bool {
-        matches!(*self.0, Store::Lent { .. })
+        matches!(*self.0, Store::Others { whose: Whose::Lent { .. }, .. })
     }
 
     /// Whether both are the same piece.
@@ -103,7 +111,7 @@ impl Memory {
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match Arc::get_mut(&mut self.0)? {
             Store::Own(bytes) => Some(bytes),
-            Store::Lent { .. } | Store::Known { .. } => None,
+            Store::Others { .. } => None,
         }
     }
 
