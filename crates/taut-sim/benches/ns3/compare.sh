@@ -1,11 +1,7 @@
 #!/bin/sh
 # Packets per second of processor time: the simulator and ns-3 over the same network, in one run.
 # Needs ns-3 (Debian: apt-get install libns3-dev) and a C++ compiler; builds both.
-# Both model every packet and every queue. ns-3's payloads are only lengths; here they are bytes, which are checked.
-#
-# Measured with Debian's ns-3 3.37 (its logging compiled in) on a busy virtual machine of two cores, ten flows: at 1 Gbit/s
-# 0.5 to 0.7 million packets per second against 13,000 to 14,000, at 100 Mbit/s 0.55 million against 24,000. At 1 Gbit/s a
-# quarter of ns-3's time goes into the lists of its SACK bookkeeping, which are long with large windows.
+# Both model every packet and every queue, and payloads are only lengths in both. Figures are in docs/lab.md.
 #
 #   compare.sh [flows] [bottleneck in Gbit/s] [virtual seconds] [repetitions]
 set -eu
