@@ -80,7 +80,7 @@ mod tests {
         /// A queue that knows holds what one holds that does not, in runs of the same lengths and with the same memory in
         /// the count; and a run that it never stored lies in the table.
         #[test]
-        fn a_queue_that_knows_holds_the_same(
+        fn lab_30_a_queue_that_knows_holds_the_same(
             steps in prop::collection::vec((0_usize..5, 1_usize..3_000), 1..80),
         ) {
             let table = table();
