@@ -162,11 +162,13 @@ pub(super) fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Opti
     near.map(|(_, other)| format!("did you mean `{other}`?"))
 }
 
-/// The same for serde's message of a word that is none of those that it lists.
+/// The same for serde's message of a word or key that is none of those that it lists.
 #[must_use]
-pub(super) fn near_variant(message: &str) -> Option<String> {
-    let (name, expected) = message.strip_prefix("unknown variant `")?.split_once("`, expected ")?;
-    near(name, expected.split('`').skip(1).step_by(2))
+pub(crate) fn near_listed(message: &str) -> Option<String> {
+    let (what, rest) = message.split_once(" `")?;
+    let (name, expected) = rest.split_once("`, expected ")?;
+    let is_name = matches!(what, "unknown variant" | "unknown field");
+    near(name, expected.split('`').skip(1).step_by(2)).filter(|_| is_name)
 }
 
 /// The first table that has a key of this name.

@@ -320,7 +320,7 @@ impl Document {
                         key,
                     )
                 });
-                let hint = hint.or_else(|| keys::near_variant(&message));
+                let hint = hint.or_else(|| keys::near_listed(&message));
                 let message = hint.map_or_else(|| message.clone(), |hint| format!("{message}; {hint}"));
                 let path = match unknown {
                     Some(key) if path.rsplit('.').next() != Some(key) && path.is_empty() => key.to_owned(),
