@@ -59,8 +59,12 @@ impl Plan {
             ("case", &self.cases, variations.iter().map(|v| v.case.as_str()).collect()),
         ] {
             if let Some(name) = asked.iter().find(|name| !there.contains(&name.as_str())) {
-                let mut names = there.clone();
-                names.dedup();
+                let mut names: Vec<&str> = Vec::new();
+                for name in &there {
+                    if !names.contains(name) {
+                        names.push(name);
+                    }
+                }
                 return Err(PlanError::Name(format!(
                     "{} has no {what} {name:?}; there are {names:?}",
                     self.document.name

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::columns;
 use crate::data::{GATES, RunData, RunSet, Shares};
 use crate::job::Outcome;
+use crate::scenario::slug;
 use crate::{flent, perfetto, report, table};
 
 /// The file that marks a directory as written by the lab.
@@ -184,20 +185,6 @@ pub fn summary(set: &RunSet) -> RunSet {
     RunSet { runs: set.runs.iter().map(short).collect(), ..without_runs(set) }
 }
 
-/// Lower-case words joined by hyphens.
-#[must_use]
-pub fn slug(name: &str) -> String {
-    let mut slug = String::new();
-    for c in name.chars() {
-        if c.is_ascii_alphanumeric() {
-            slug.push(c.to_ascii_lowercase());
-        } else if !slug.ends_with('-') && !slug.is_empty() {
-            slug.push('-');
-        }
-    }
-    slug.trim_end_matches('-').to_owned()
-}
-
 /// Directory of a run, within that of its scenario.
 #[must_use]
 pub fn run_name(run: &RunData) -> PathBuf {
@@ -315,16 +302,4 @@ fn packets(data: &RunData) -> String {
         let _ = writeln!(out, "{},{},{},{},{kind}", point.t_s, point.flow, point.seq, point.len);
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_names_of_files() {
-        assert_eq!(slug("1 Gbit/s, TSO"), "1-gbit-s-tso");
-        assert_eq!(slug("tso-autosizing"), "tso-autosizing");
-        assert_eq!(slug("../.."), "");
-    }
 }

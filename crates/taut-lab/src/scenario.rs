@@ -8,6 +8,7 @@ mod controllers;
 pub mod keys;
 mod link;
 mod load;
+mod names;
 pub mod value;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use taut_link::{NicSpec, QdiscSpec, Rate};
 
 pub use link::{BurstSpec, FaultSpec, Link, PolicerText, RateStep};
 pub use load::{Change, Document, LoadError, ReadFile, Variation};
+pub use names::slug;
+use names::twin;
 use value::{BqlText, Bytes, Sysctls, Text};
 
 /// An experiment, with all changes applied.
@@ -476,6 +479,13 @@ impl Scenario {
         }
         if self.flows.is_empty() {
             return wrong("flows", "there are none: add at least one [[flows]]".into());
+        }
+        let cases: Vec<&str> = self.cases.iter().map(|case| &*case.name).collect();
+        let variants: Vec<&str> = self.variants.iter().map(|variant| &*variant.name).collect();
+        for (list, names) in [("cases", cases), ("variants", variants)] {
+            if let Some((index, why)) = twin(&names) {
+                return wrong(&format!("{list}.{index}.name"), why);
+            }
         }
         for (index, flow) in self.flows.iter().enumerate() {
             if let Some(key) = flow.odd_key() {

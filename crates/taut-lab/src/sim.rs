@@ -76,7 +76,8 @@ impl Simulation {
         world.lengths_only();
         let net = Net::new(&mut world, scenario, job.seed).map_err(RunError::Impossible)?;
         let from = BEGIN + scenario.warm_up();
-        let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));
+        let collector = Collector::new(from, net.lines(), net.names(), &net.traffic, job.keep);
+        let collector = Rc::new(RefCell::new(collector));
         world.probe(Rc::clone(&collector));
         Ok(Self {
             job: job.clone(),

@@ -1,12 +1,15 @@
 //! Sweeps: a scenario with every combination of changes. Called by the command and by the Python package,
 //! which run the points in their own ways.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::data::{Cell, Engine, RunSet};
-use crate::scenario::{Change, Document, LoadError};
+use crate::scenario::{Change, Document, LoadError, keys};
 use crate::{stats, table};
 
 /// A grid, as in its file.
@@ -39,6 +42,9 @@ pub struct Grid {
     /// The axes: a list of steps for each, each step a change as on the command line or several made
     /// together.
     pub axes: Vec<Vec<Step>>,
+    /// Where each change of a step is, by its text: file and line.
+    #[serde(skip)]
+    places: BTreeMap<String, String>,
 }
 
 /// A step along an axis.
@@ -92,10 +98,22 @@ impl Grid {
             let place = line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
             LoadError { place, key: String::new(), why }
         };
-        let grid: Self = toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start));
-            wrong(before.map(|before| before.matches('\n').count() + 1), error.message().to_owned())
+        let line = |at: usize| text.get(..at).map(|before| before.matches('\n').count() + 1);
+        let mut grid: Self = toml::from_str(text).map_err(|error| {
+            let why = error.message().trim_end();
+            let hint = keys::near_listed(why).map_or_else(String::new, |hint| format!("; {hint}"));
+            wrong(error.span().and_then(|span| line(span.start)), format!("{why}{hint}"))
         })?;
+        let mut found = Vec::new();
+        if let Ok(root) = DeTable::parse(text)
+            && let Some(axes) = root.get_ref().get("axes")
+        {
+            texts_of(axes, &mut found);
+        }
+        for (text, at) in found {
+            let place = line(at).map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
+            grid.places.entry(text).or_insert(place);
+        }
         let points = grid.axes.iter().try_fold(1_usize, |points, axis| points.checked_mul(axis.len()));
         match points {
             Some(1..=POINTS_MAX) => Ok(grid),
@@ -116,7 +134,7 @@ impl Grid {
                 for step in axis {
                     let mut more = point.clone();
                     for text in step.texts() {
-                        more.changes.push(Change { by: format!("axes: {text}"), ..Change::parse(text)? });
+                        more.changes.push(self.change(text)?);
                         let gap = if more.label.is_empty() { "" } else { " " };
                         // Writing to a string does not fail.
                         let _ = write!(more.label, "{gap}{text}");
@@ -127,6 +145,18 @@ impl Grid {
             points = next;
         }
         Ok(points)
+    }
+
+    /// The change of a step.
+    fn change(&self, text: &str) -> Result<Change, LoadError> {
+        let by = self
+            .places
+            .get(text)
+            .map_or_else(|| format!("axes: {text}"), |place| format!("{place}: axes: {text}"));
+        match Change::parse(text) {
+            Ok(change) => Ok(Change { by, ..change }),
+            Err(error) => Err(LoadError { place: by, ..error }),
+        }
     }
 
     /// Every point with its scenario, which `open` reads with the changes that it is given: first
@@ -300,6 +330,15 @@ fn spread(cell: &Cell) -> Option<String> {
     })
 }
 
+/// Every text in a list of lists, and where it begins.
+fn texts_of(value: &Spanned<DeValue<'_>>, into: &mut Vec<(String, usize)>) {
+    match value.get_ref() {
+        DeValue::Array(values) => values.iter().for_each(|value| texts_of(value, into)),
+        DeValue::String(text) => into.push((text.to_string(), value.span().start)),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,5 +396,23 @@ mod tests {
         let error = |text: &str| Grid::parse("g.toml", text).map(|_| ()).unwrap_err().to_string();
         assert!(error("scenario = \"x\"\naxis = []\n").starts_with("g.toml:2: unknown field `axis`"));
         assert!(error("scenario = \"x\"\naxes = [[]]\n").contains("no steps"));
+    }
+
+    #[test]
+    fn lab_29_a_mistake_in_a_grid_has_a_line_and_the_nearest_key() {
+        let error = |text: &str| Grid::parse("g.toml", text).map(|_| ()).unwrap_err().to_string();
+        let said = error("scenario = \"x\"\nseedz = 2\naxes = [[\"a=1\"]]\n");
+        assert!(
+            said.starts_with("g.toml:2: unknown field `seedz`") && said.ends_with("; did you mean `seeds`?"),
+            "{said}"
+        );
+        let text =
+            "scenario = \"x\"\naxes = [\n  [\"a=1\", \"a=2\"],\n  [[\"b=1\", \"c=1\"],\n    'd=1'],\n]\n";
+        let points = Grid::parse("g.toml", text).unwrap().points().unwrap();
+        let by = |point: usize| points[point].changes.iter().map(|change| &*change.by).collect::<Vec<_>>();
+        assert_eq!(by(0), ["g.toml:3: axes: a=1", "g.toml:4: axes: b=1", "g.toml:4: axes: c=1"]);
+        assert_eq!(by(3), ["g.toml:3: axes: a=2", "g.toml:5: axes: d=1"]);
+        let odd = Grid::parse("g.toml", &text.replace("c=1", "c")).unwrap().points().unwrap_err().to_string();
+        assert_eq!(odd, "g.toml:4: axes: c: must be PATH=VALUE, such as link.rate=1gbit");
     }
 }

@@ -119,6 +119,52 @@ fn lab_03_an_error_names_the_line_and_the_nearest_key() {
 }
 
 #[test]
+fn lab_03_an_error_names_the_nearest_word() {
+    for (from, to, expected) in [
+        (
+            "app = \"bulk\"",
+            "app = \"blk\"",
+            ["x.toml:13: flows.0.app: unknown variant `blk`", "; did you mean `bulk`?"],
+        ),
+        (
+            "\"goodput\"",
+            "\"godput\"",
+            ["x.toml:3: measure.0: no metric is called godput", "; did you mean `goodput`?"],
+        ),
+        ("title", "host = \"linux\"\ntitle", ["x.toml:1: host: unknown variant `linux`", "or `linux-6.18`"]),
+    ] {
+        assert!(SMALL.contains(from), "{from}");
+        let said = error(&SMALL.replacen(from, to, 1), &[]);
+        assert!(said.starts_with(expected[0]) && said.ends_with(expected[1]), "{said}\nnot\n{expected:?}");
+    }
+    for (set, near) in [("net.ipv4.tcp_sakc", "tcp_sack"), ("tcp_sakc", "tcp_sack"), ("taut.tqs", "taut.tsq")]
+    {
+        let said = error(SMALL, &[&format!("hosts.sender.sysctls.{set}=1")]);
+        assert!(said.ends_with(&format!("no such setting: {set}; did you mean `{near}`?")), "{said}");
+    }
+}
+
+#[test]
+fn lab_28_two_of_a_list_do_not_have_one_name() {
+    let cases = |one: &str, other: &str| {
+        format!("{SMALL}\n[[cases]]\nname = \"{one}\"\n\n[[cases]]\nname = \"{other}\"\n")
+    };
+    let line = |text: &str| text.lines().count();
+    for (one, other, why) in [
+        ("a", "a", "is the name of an earlier one"),
+        ("5 ms", "5-MS", "its files would have the same names as those of \"5 ms\""),
+        ("…", "..", "its files would have the same names as those of \"…\""),
+    ] {
+        let text = cases(one, other);
+        assert_eq!(error(&text, &[]), format!("x.toml:{}: cases.1.name: {why}", line(&text)));
+        let text = text.replace("[[cases]]", "[[variants]]");
+        assert_eq!(error(&text, &[]), format!("x.toml:{}: variants.1.name: {why}", line(&text)));
+    }
+    // Of another language, they are two.
+    assert!(load(&cases("µ", "β"), &[]).is_ok());
+}
+
+#[test]
 fn lab_03_a_number_out_of_its_range_is_told_with_the_range() {
     for (set, expected) in [
         ("flows.0.count=0", "flows.0.count: must be from 1 to 20000"),

@@ -454,6 +454,29 @@ fn lab_26_the_first_flows_have_distributions_of_their_own() {
 }
 
 #[test]
+fn lab_27_rows_and_packets_are_of_the_first_flows() {
+    // Of the scenario, in whatever order they connect; flow 2 has many connections, and none of its own.
+    let text = TEXT.replacen("app = \"bulk\"", "app = \"bulk\"\ncount = 2", 1).replace("\"rr\"", "\"web\"")
+        + "[[flows]]\napp = \"bulk\"\ncount = 40\nphase = \"50ms\"\n";
+    let changes = ["duration=2s", "topology.queue=pfifo limit 600"].map(|set| Change::parse(set).unwrap());
+    let document = Document::parse("small", "small.toml", &text, &changes, &Registry::default()).unwrap();
+    let variation = document.variations().unwrap().remove(0);
+    let data = sim::run(&Job { variation, ..job(1) }, &|_| true).unwrap().data;
+    let connected = |ids: std::ops::Range<u32>| {
+        let flows = data.flows.iter().filter(move |flow| ids.contains(&flow.id));
+        flows.filter_map(|flow| flow.connected_s).collect::<Vec<_>>()
+    };
+    let last = connected(3..8).into_iter().fold(0.0, f64::max);
+    assert!(connected(8..43).iter().filter(|at| **at < last).count() > 10, "they connect in order");
+    for flow in 0..43 {
+        let acks = data.acks.iter().filter(|row| row.flow == flow).count();
+        let first = data.packets.iter().find(|point| point.flow == flow && point.len > 0);
+        let is_shown = flow < 8 && flow != 2;
+        assert_eq!((acks > 0, first.map(|point| point.seq)), (is_shown, is_shown.then_some(0)), "{flow}");
+    }
+}
+
+#[test]
 fn lab_06_flent_s_file_has_the_intervals() {
     let scratch = Scratch::new("lab-flent");
     let file: serde_json::Value = serde_json::from_str(&kept(&scratch, "run.flent")).unwrap();

@@ -1,5 +1,5 @@
 //! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` does, on paths whose queue is one
-//! bandwidth-delay product.
+//! bandwidth-delay product. `--nocapture` prints what docs/results.md says of them.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
@@ -57,7 +57,29 @@ fn record(mbit: u64, rtt_ms: u64) -> Record {
     }
     let goodput = (acked.last().unwrap() - acked[0]) as f64 / 5.0;
     let payload = (mbit * 125_000 * MSS) as f64 / 1_538.0;
-    Record { samples, bdp: goodput * rtt_ms as f64 / 1e3, share: goodput / payload }
+    let record = Record { samples, bdp: goodput * rtt_ms as f64 / 1e3, share: goodput / payload };
+    record.print(&format!("{mbit} Mbit/s, {rtt_ms} ms"));
+    record
+}
+
+impl Record {
+    fn print(&self, path: &str) {
+        let bound = 2.0 * self.bdp + FREE;
+        let most = |what: &dyn Fn(&Sample) -> u64| self.samples.iter().map(what).max().unwrap_or(0) / 1_000;
+        let top = self.samples.iter().max_by_key(|sample| sample.held).expect("a record has samples");
+        let over = self.samples.iter().filter(|sample| sample.held as f64 > bound).count();
+        println!(
+            "{path}: at most {} kB ({} sacked, {} unsent), bound {:.0}; {over} of {} above it; less sacked {}; unsent {}; share {:.4}",
+            top.held / 1_000,
+            top.sacked / 1_000,
+            top.unsent / 1_000,
+            bound / 1e3,
+            self.samples.len(),
+            most(&|sample| sample.held - sample.sacked),
+            most(&|sample| sample.unsent),
+            self.share,
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! How fast a sender recovers: after slow start has overshot, after a blackout, and while packets are
-//! reordered.
+//! reordered. `--nocapture` prints the figures of docs/congestion.md.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -118,6 +118,12 @@ fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
             // Each loss is repaired by one retransmission; a few of the last may not have left yet.
             let missing = run.drops().abs_diff(counters.retrans_segs);
             assert!(missing * 50 <= run.drops(), "{algorithm} seed {seed}: {} of {}", missing, run.drops());
+            let least = (first + 600..first + 1_600).step_by(100).map(|ms| run.share(ms, ms + 100));
+            let least = least.fold(f64::INFINITY, f64::min);
+            println!(
+                "{algorithm} overshoots, seed {seed}: {} drops, then {least:.1} % at least",
+                run.drops()
+            );
             // The link is full again after three round trips, and stays full.
             for ms in (first + 600..first + 1_600).step_by(100) {
                 let share = run.share(ms, ms + 100);
@@ -170,6 +176,7 @@ fn ten_per_cent_that_are_late_cost_next_to_nothing() {
             let needless = counters.retrans_segs.saturating_sub(run.drops());
             assert!(needless * 100 <= counters.out_segs, "{what}: {needless} of {}", counters.out_segs);
             let undone = counters.tcp_partial_undo + counters.tcp_full_undo + counters.tcp_dsack_undo;
+            println!("late by {what}: {share:.1} %, {undone} undone, {needless} needless");
             assert!(late_ms < 25 || undone >= 1, "{what}: a late packet is later than min_rtt/4");
             // Timestamps reject at most the second copy of a segment.
             let rejected = run.world.host_ref(run.net.right[0]).stack().counters().paws_estab;
@@ -190,11 +197,15 @@ fn three_seconds_of_darkness_are_over_with_the_next_timeout() {
         // 6 s and one RTO at the latest. RTO is 350 to 450 ms here.
         let back = run.watch.borrow().bins.iter().skip(61).position(|bin| bin.fresh > 0).unwrap() as u64;
         let back_ms = 6_100 + back * 100;
+        let full = (back_ms..11_900).step_by(100).find(|ms| run.share(*ms, ms + 100) > 95.0);
+        let full_ms = full.map_or(-1, |ms| (ms - back_ms) as i64);
+        println!("dark, seed {seed}: data after {} ms, full {full_ms} ms later", back_ms - 6_000);
         assert!(back_ms <= 9_600, "seed {seed}: resumed at {back_ms} ms");
         // Slow start to ssthresh, about one bandwidth-delay product, takes eleven doublings of 100 ms, since
         // segments may be half as long after so many timeouts (a black hole is suspected), and a round trip
         // for the last losses; then the link is full.
         let share = run.share(back_ms + 1_600, back_ms + 2_600);
+        println!("dark, seed {seed}: then {share:.1} % from 1.6 s on");
         assert!(share > 95.0, "seed {seed}: {share} %");
         let counters = run.counters();
         assert!((3..=5).contains(&counters.tcp_timeouts), "seed {seed}: {}", counters.tcp_timeouts);

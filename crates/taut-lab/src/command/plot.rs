@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::output;
 use crate::data::RunSet;
-use crate::files::slug;
 use crate::report::{self, Figure, Theme, figures, page};
+use crate::scenario::slug;
 
 /// Draws the pictures of a run.
 #[derive(Args, Debug)]

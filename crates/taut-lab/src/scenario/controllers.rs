@@ -4,9 +4,9 @@
 //! control's text.
 
 use taut_core::congestion::Registry;
-use taut_core::{Algorithm, StackConfig};
+use taut_core::{Algorithm, StackConfig, SysctlError};
 
-use super::{FlowSpec, Scenario};
+use super::{FlowSpec, Scenario, keys};
 
 /// The key of a mistake, and what is wrong.
 type Mistake = (String, String);
@@ -29,9 +29,11 @@ impl Scenario {
         for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
             let mut config = self.stack_config();
             for (name, value) in &host.sysctls.0 {
-                config
-                    .set_sysctl(name, value)
-                    .map_err(|error| (format!("hosts.{side}.sysctls.{name}"), error.to_string()))?;
+                config.set_sysctl(name, value).map_err(|error| {
+                    let hint =
+                        near_setting(&error, &config).map_or_else(String::new, |hint| format!("; {hint}"));
+                    (format!("hosts.{side}.sysctls.{name}"), format!("{error}{hint}"))
+                })?;
             }
         }
         Ok(())
@@ -58,6 +60,18 @@ impl Scenario {
         };
         self.flows.iter().filter(move |flow| is_its(flow)).map(move |flow| of_flow(&flow.options.algorithm))
     }
+}
+
+/// What may have been meant by a setting that does not exist.
+fn near_setting(error: &SysctlError, config: &StackConfig) -> Option<String> {
+    let SysctlError::Unknown(name) = error else { return None };
+    let settings: Vec<&str> = config.sysctls().map(|(name, _)| bare(name)).collect();
+    keys::near(bare(name), settings.into_iter())
+}
+
+/// A setting's name without what may be left out.
+fn bare(name: &str) -> &str {
+    name.strip_prefix("net.ipv4.").unwrap_or(name)
 }
 
 /// The text of a congestion control with one parameter changed.

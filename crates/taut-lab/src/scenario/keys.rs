@@ -147,13 +147,28 @@ pub fn of_table(path: &str) -> Option<&'static [Key]> {
 #[must_use]
 pub(super) fn meant(table: &str, name: &str) -> Option<String> {
     let keys = of_table(table)?;
-    let near = keys.iter().map(|key| (distance(key.name, name), key.name));
-    // One edit in three letters, and two in short names, as in `rat` and `dealy`.
-    let near = near.filter(|(edits, key)| *edits <= 1 + key.len().min(name.len()) / 4).min();
-    near.map(|(_, key)| format!("did you mean `{key}`?")).or_else(|| {
+    near(name, keys.iter().map(|key| key.name)).or_else(|| {
         let place = elsewhere("", ALL, name)?;
         Some(format!("there is one in {place}"))
     })
+}
+
+/// The nearest of some names, if one is near.
+#[must_use]
+pub(super) fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let near = names.map(|other| (distance(other, name), other));
+    // One edit in three letters, and two in short names, as in `rat` and `dealy`.
+    let near = near.filter(|(edits, other)| *edits <= 1 + other.len().min(name.len()) / 4).min();
+    near.map(|(_, other)| format!("did you mean `{other}`?"))
+}
+
+/// The same for serde's message of a word or key that is none of those that it lists.
+#[must_use]
+pub(crate) fn near_listed(message: &str) -> Option<String> {
+    let (what, rest) = message.split_once(" `")?;
+    let (name, expected) = rest.split_once("`, expected ")?;
+    let is_name = matches!(what, "unknown variant" | "unknown field");
+    near(name, expected.split('`').skip(1).step_by(2)).filter(|_| is_name)
 }
 
 /// The first table that has a key of this name.

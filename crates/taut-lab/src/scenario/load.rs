@@ -320,6 +320,7 @@ impl Document {
                         key,
                     )
                 });
+                let hint = hint.or_else(|| keys::near_listed(&message));
                 let message = hint.map_or_else(|| message.clone(), |hint| format!("{message}; {hint}"));
                 let path = match unknown {
                     Some(key) if path.rsplit('.').next() != Some(key) && path.is_empty() => key.to_owned(),
@@ -348,7 +349,10 @@ impl Document {
         }
         for (index, metric) in scenario.measure.iter().enumerate() {
             if metrics::find(metric).is_none() {
-                let why = format!("no metric is called {metric}; there are {}", metrics::names().join(", "));
+                let names = metrics::names();
+                let hint = keys::near(metric, names.iter().copied())
+                    .map_or_else(String::new, |hint| format!("; {hint}"));
+                let why = format!("no metric is called {metric}; there are {}{hint}", names.join(", "));
                 return Err(blame(&format!("measure.{index}"), why));
             }
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use taut_core::{ConnInfo, Duration, Instant};
+use taut_core::{ConnId, ConnInfo, Duration, Instant};
 use taut_sim::{BEGIN, HostId, Interest, PacketView, Place, Probe, ProbeEvent};
 use taut_wire::tcp::Flags;
 
@@ -13,6 +13,7 @@ use crate::events::EventLog;
 use crate::stats::{Tally, Thinned};
 use crate::view;
 
+use super::plan::{Source, Traffic};
 use super::points::Points;
 
 /// Largest number of flows with points and rows.
@@ -74,6 +75,15 @@ struct Below {
     run: u64,
 }
 
+/// One of the first flows of the scenario, which have points and rows.
+#[derive(Debug)]
+struct First {
+    from: HostId,
+    source: Source,
+    /// Its connection, from the SYN-ACK on: flows do not connect in the order of their numbers.
+    key: Option<Key>,
+}
+
 /// The probe.
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -93,8 +103,9 @@ pub(super) struct Collector {
     pub(super) flow_gap_ns: Tally,
     pub(super) super_packet: Tally,
     pub(super) network_drops: u64,
-    /// Connections in the order of their first packets.
-    pub(super) keys: Vec<Key>,
+    /// Connections that packets were sent for.
+    conns: usize,
+    first: Vec<First>,
     pub(super) acks: Option<Thinned<(Key, AckRow)>>,
     pub(super) points: Points,
     pub(super) events: Option<EventLog>,
@@ -113,8 +124,10 @@ impl Collector {
         from: Instant,
         senders: Vec<Option<(f64, u32)>>,
         names: Vec<String>,
+        traffic: &[Traffic],
         is_kept: bool,
     ) -> Self {
+        let first = |flow: &Traffic| First { from: flow.from, source: flow.source.clone(), key: None };
         Self {
             from,
             senders,
@@ -128,7 +141,8 @@ impl Collector {
             flow_gap_ns: Tally::default(),
             super_packet: Tally::default(),
             network_drops: 0,
-            keys: Vec::new(),
+            conns: 0,
+            first: traffic.iter().take(FLOWS_MAX).map(first).collect(),
             acks: is_kept.then(|| Thinned::new(ACKS_MAX)),
             points: Points::new(),
             events: is_kept.then(EventLog::new),
@@ -191,8 +205,8 @@ impl Collector {
         let track = match self.tracks.get_mut(&key) {
             Some(track) => track,
             None => {
-                let own = (self.keys.len() < OWN_MAX).then(Box::default);
-                self.keys.push(key);
+                let own = (self.conns < OWN_MAX).then(Box::default);
+                self.conns += 1;
                 self.tracks.entry(key).or_insert(Track { own, ..Track::default() })
             }
         };
@@ -237,7 +251,7 @@ impl Collector {
     }
 
     fn point(&mut self, key: Key, point: PacketPoint) {
-        if !self.is_kept || !self.keys.iter().take(FLOWS_MAX).any(|known| *known == key) {
+        if !self.is_kept || !self.is_first(&key) {
             return;
         }
         let rtt = self.tracks.get(&key).and_then(|track| track.rtt);
@@ -316,13 +330,22 @@ impl Collector {
         self.point(key, point);
     }
 
-    fn acked(&mut self, now: Instant, host: HostId, info: &ConnInfo) {
+    /// Whether a connection is one of the first flows'.
+    fn is_first(&self, key: &Key) -> bool {
+        self.first.iter().any(|flow| flow.key.as_ref() == Some(key))
+    }
+
+    fn acked(&mut self, now: Instant, host: HostId, conn: ConnId, info: &ConnInfo) {
         if let Some(capture) = &mut self.capture {
             capture.comment(now, host.index(), info);
         }
         let key = (host.index() as u32, info.local.port(), info.peer.port());
-        let known = self.keys.iter().take(FLOWS_MAX).any(|known| *known == key);
-        if let Some(acks) = self.acks.as_mut().filter(|_| known) {
+        let is_its = |flow: &First| flow.from == host && flow.source.conn() == Some(conn);
+        if let Some(flow) = self.first.iter_mut().find(|flow| flow.key.is_none() && is_its(flow)) {
+            flow.key = Some(key);
+        }
+        let is_first = self.is_first(&key);
+        if let Some(acks) = self.acks.as_mut().filter(|_| is_first) {
             acks.push((key, ack_row(now, info)));
         }
     }
@@ -431,7 +454,9 @@ impl Probe for Collector {
                 }
             }
             ProbeEvent::Dropped { place, packet } => self.dropped(now, *place, packet),
-            ProbeEvent::Ack { host, info, .. } if self.is_sender(*host) => self.acked(now, *host, info),
+            ProbeEvent::Ack { host, conn, info } if self.is_sender(*host) => {
+                self.acked(now, *host, *conn, info);
+            }
             _ => {}
         }
         self.log(now, what);

@@ -33,6 +33,7 @@ const STARTS: u64 = 0x7374_6172_7473;
 const CHECKED_MAX: u32 = 100;
 
 /// The results of a flow's application.
+#[derive(Clone, Debug)]
 pub(super) enum Source {
     Bulk(Rc<RefCell<BulkStats>>),
     Stream(Rc<RefCell<StreamStats>>),
