@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-gateway bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -18,6 +18,12 @@ bench-devices: ## bulk over packet sockets beside TUN, the kernel and gVisor's f
 
 bench-gateway: ## taut gateway beside pasta, slirp4netns, gvproxy and tun2proxy in namespaces (root, Go; BENCH_ARGS="--only taut,pasta --rounds 3"; about 15 min)
 	benches/gateway.sh $(BENCH_ARGS)
+
+bench-gateway-instructions: ## count instructions and system calls of taut gateway for a request with callgrind; fails above benches/instructions.toml (root; half a minute after the build)
+	@scripts/setup valgrind iproute2
+	cargo build --quiet --profile profiling --locked -p taut-cli
+	cargo run --quiet --release --locked --manifest-path benches/gateway/Cargo.toml --target-dir target/gateways -- \
+		--taut target/profiling/taut --count benches/instructions.toml $(BENCH_ARGS)
 
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml

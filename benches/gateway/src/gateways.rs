@@ -10,6 +10,7 @@
 //!
 //! Each has the largest MTU that it takes on the guest's side.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::count::under_callgrind;
 use crate::servers::{ECHO, at};
 use crate::world::{OUT_HOST, World};
 
@@ -53,6 +55,8 @@ pub struct Programs {
     pub gvproxy: PathBuf,
     pub gvforwarder: PathBuf,
     pub tun2proxy: PathBuf,
+    /// If it is set, taut runs under callgrind, which writes its counts there.
+    pub callgrind: Option<PathBuf>,
 }
 
 /// A running gateway and its guest. Both end when this is dropped.
@@ -103,7 +107,8 @@ impl Programs {
     /// Starts a gateway in the world's host, and waits until its guest can connect. With `link`, taut sends
     /// by a stack of its own with this controller.
     pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
-        let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy);
+        let is_counted = kind == Kind::Taut && self.callgrind.is_some();
+        let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy) && !is_counted;
         let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
         let process = sleeper.as_ref().map_or(0, Child::id);
         let mut guest = Guest {
@@ -117,6 +122,7 @@ impl Programs {
         };
         let begun = Instant::now();
         match kind {
+            Kind::Taut if is_counted => self.start_counted(world, &mut guest)?,
             Kind::Taut => {
                 let mut command = Command::new(&self.taut);
                 command.args(["gateway", "--run", "--quiet", "--control", "none"]);
@@ -184,6 +190,29 @@ impl Programs {
             std::thread::sleep(Duration::from_millis(2));
         }
         bail!("{} lets nobody through: {last:?}", kind.name())
+    }
+
+    /// taut under callgrind, which cannot run the program that `--run` starts: the guest gets a TUN of the host's.
+    fn start_counted(&self, world: &World, guest: &mut Guest) -> Result<()> {
+        let file = self.callgrind.as_deref().context("not counted")?;
+        let mut command = under_callgrind(&self.taut, file);
+        // It writes a file at its end.
+        command.args(["gateway", "--tun", "taut0", "--quiet", "--control", "none", "--no-sandbox"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut gateway = world.host.namespace.spawn(&mut command).context("valgrind does not start")?;
+        let said = BufReader::new(gateway.stderr.take().context("no standard error")?);
+        guest.gateway.push(gateway);
+        let mut lines = said.lines().map_while(Result::ok);
+        let serves = lines.by_ref().any(|line| line.contains("the gateway is at"));
+        ensure!(serves, "taut ended under valgrind");
+        // A full pipe would make it wait.
+        std::thread::spawn(move || lines.for_each(drop));
+        world.host.run(&format!("ip link set taut0 netns {}", guest.process))?;
+        for line in ["link set taut0 up", "address add 10.0.2.15/24 dev taut0", "route add default dev taut0"]
+        {
+            guest.run(&format!("ip {line}"))?;
+        }
+        Ok(())
     }
 
     fn start_gvproxy(&self, world: &World, guest: &mut Guest) -> Result<()> {
@@ -286,6 +315,18 @@ impl Guest {
             if let Some(status) = child.try_wait()? {
                 bail!("{} ended: {status}", self.kind.name());
             }
+        }
+        Ok(())
+    }
+
+    /// Asks the gateway to end, and waits until it has.
+    pub fn end(mut self) -> Result<()> {
+        for child in &mut self.gateway {
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(child),
+                rustix::process::Signal::TERM,
+            )?;
+            child.wait()?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! | `gateways.rs` | how each gateway is started, and what its processes use |
 //! | `servers.rs` | who answers at the far end |
 //! | `work.rs` | what a guest does, and its measure |
+//! | `count.rs` | instructions and system calls of taut for a request, by callgrind |
 //! | `table.rs` | samples in, a table out |
 //! | `together.rs` | nothing that was started outlives the benchmark |
 //!
@@ -18,6 +19,7 @@
 //! the host's sockets is that of the host's route, for all gateways the same; what the kernel says of a
 //! running connection is printed. `benches/gateway.sh` gets the gateways.
 
+mod count;
 mod gateways;
 mod servers;
 mod table;
@@ -53,6 +55,10 @@ struct Args {
     /// Print all samples as JSON, too
     #[arg(long)]
     json: bool,
+    /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare them
+    /// with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
+    #[arg(long, value_name = "FILE")]
+    count: Option<PathBuf>,
     /// The command taut
     #[arg(long)]
     taut: PathBuf,
@@ -78,14 +84,19 @@ fn main() -> Result<ExitCode> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let rows: Vec<Row> =
         Row::ALL.iter().copied().filter(|row| args.rows.is_empty() || args.rows.contains(row)).collect();
-    let programs = Programs {
+    let mut programs = Programs {
         taut: args.taut,
         pasta: args.pasta,
         slirp4netns: args.slirp4netns,
         gvproxy: args.gvproxy,
         gvforwarder: args.gvforwarder,
         tun2proxy: args.tun2proxy,
+        callgrind: None,
     };
+    if let Some(bounds) = &args.count {
+        let all_hold = count::run(&mut programs, bounds)?;
+        return Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     for kind in &kinds {
         println!("{}: {}", kind.name(), programs.version(*kind)?);
     }

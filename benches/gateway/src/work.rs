@@ -39,7 +39,8 @@ pub enum Row {
 const IDLE: usize = 1_000;
 /// Threads that connect.
 const CLIENTS: usize = 16;
-const LIMIT: Duration = Duration::from_secs(5);
+/// How long a guest waits for a connection or an answer.
+pub const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
     /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody

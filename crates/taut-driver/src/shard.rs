@@ -87,6 +87,8 @@ struct Inner {
     early_end: arrivals::EarlyEnd,
     looks: arrivals::Looks,
     reader_turn: reader_turn::ReaderTurn,
+    /// The attempt that is under way has said that it [waits](Access::wait_after).
+    waits_after: bool,
     /// When tickets in the outbox must be collected, because a connection waits for them.
     collect_at: Option<Instant>,
     /// How long they may wait for a turn or a writer to collect them.
@@ -104,9 +106,16 @@ pub struct Access<'a> {
     pub now: Instant,
     waiters: &'a mut Waiters,
     wakers: &'a mut Vec<Waker>,
+    waits_after: &'a mut bool,
 }
 
 impl Access<'_> {
+    /// This attempt has all that there is. If it is ready, its task is woken by what comes next, as if it had polled once
+    /// more, which would take the lock again. For attempts with [`WaitKey::POLL`].
+    pub fn wait_after(&mut self) {
+        *self.waits_after = true;
+    }
+
     /// Wakes the waiters for `interest` when no event of the stack does, such as after a shutdown of reading.
     pub fn wake(&mut self, interest: Interest) {
         self.waiters.wake_one(interest, self.wakers);
@@ -194,6 +203,7 @@ impl Shard {
                 early_end: arrivals::EarlyEnd::default(),
                 looks: arrivals::Looks::default(),
                 reader_turn: reader_turn::ReaderTurn::default(),
+                waits_after: false,
                 collect_at: None,
                 patience: departures::COLLECT_AFTER,
                 memory: OwnMemory::default(),
@@ -431,7 +441,7 @@ impl Shard {
         }
         if is_turn_over {
             // It looks again when the others have run.
-        } else if result.is_pending() {
+        } else if result.is_pending() || inner.waits_after {
             inner.reader_turn.note_wait();
             replaced = inner.waiters.add(interest, key, waker);
             // Nothing more will be written behind what autocorking holds back.
@@ -507,8 +517,9 @@ impl Shard {
         wakers: &mut Vec<Waker>,
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
     ) -> R {
-        let Inner { stack, waiters, .. } = inner;
-        use_stack(&mut Access { stack, now, waiters, wakers })
+        let Inner { stack, waiters, waits_after, .. } = inner;
+        *waits_after = false;
+        use_stack(&mut Access { stack, now, waiters, wakers, waits_after })
     }
 
     /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the

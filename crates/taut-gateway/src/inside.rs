@@ -5,8 +5,9 @@
 //!   gateway (namespace.rs)                           this program, a child with one thread
 //!     socket ──────────────────────────────────────▶ standard input
 //!     the real standard input ─────────────────────▶ kept for the command
-//!                                                    user, network, mount namespace; lo; TUN, addresses, routes; resolv.conf
+//!                                                    user, network, mount namespace; lo; TUN, addresses, routes
 //!     TUN, or the reason why there is none ◀─────────
+//!     meanwhile it prepares to serve                 resolv.conf
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
 //!
@@ -127,13 +128,23 @@ pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>>
     let mut byte = [0];
     let (_, stdin) = receive(&gateway, &mut byte)?;
     match build(plan) {
-        Ok(tun) => send(&gateway, &[TUN_FOLLOWS], Some(tun.as_fd()))?,
+        Ok(tun) => {
+            send(&gateway, &[TUN_FOLLOWS], Some(tun.as_fd()))?;
+            // The gateway serves the TUN; the descriptor here is closed.
+            drop(tun);
+        }
         Err(error) => {
             send(&gateway, format!(" {error}").as_bytes(), None)?;
             return Ok(None);
         }
     }
-    // The gateway serves the TUN now; the descriptor here is closed.
+    // The gateway prepares meanwhile.
+    if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
+        // A program with an address of its own for names may not need it.
+        if let Err(error) = give_name_server(server) {
+            eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
+        }
+    }
     gateway.read_exact(&mut byte).map_err(|_| io::Error::other("the gateway is gone"))?;
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -162,12 +173,6 @@ fn build(plan: &Plan) -> io::Result<Tun> {
         interface.add_address(own)?;
         let all = if own.address().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
         interface.add_route(all.parse().map_err(io::Error::other)?, None)?;
-    }
-    if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
-        // A program with an address of its own for names may not need it.
-        if let Err(error) = give_name_server(server) {
-            eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
-        }
     }
     Ok(tun)
 }

@@ -14,20 +14,25 @@
 //! sender. A connection is idle for most of its life, so what moving a piece needs of its task's memory is
 //! allocated for each piece.
 //!
+//! **Short pieces**, such as requests, ask little of the stack's lock and of the gateway's. What a connection may
+//! hold in any case is taken without asking ([`Share`]); a write says whether there is room for the next piece; and
+//! a read that took everything waits for more by itself.
+//!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
 //! is looked at each second.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream};
 
 use crate::apart::Apart;
 use crate::flow::{End, Side, Then};
+use crate::limits::LEAST_GRANT;
 use crate::serve::Handle;
 use crate::way_out::{LOOK_EVERY, Upstream};
 
@@ -133,31 +138,105 @@ fn last_fin(then: Then, ended: Side, guest: &TcpStream, upstream: &impl Upstream
 /// This side was reset.
 struct Broken(Side);
 
+/// Short pieces in a row after which the next one is expected to be short.
+const FEW: u8 = 8;
+
+/// How much one way of a connection takes at once: what it may have in any case, while its pieces are shorter
+/// than that; else what the gateway grants.
+struct Share<'a> {
+    flow: &'a Seen<'a>,
+    /// So many short pieces more, and the next one is expected to be short.
+    long_for: u8,
+    /// The guest has room, as the last write has said: nobody else writes.
+    has_room: bool,
+}
+
+impl<'a> Share<'a> {
+    const fn new(flow: &'a Seen<'a>) -> Self {
+        Self { flow, long_for: 0, has_room: false }
+    }
+
+    const fn is_long(&self) -> bool {
+        self.long_for > 0
+    }
+
+    /// The most that may be taken, and how much of it is held.
+    fn ask(&self) -> (usize, usize) {
+        if !self.is_long() {
+            return (LEAST_GRANT, 0);
+        }
+        let held = self.flow.hold(AT_ONCE);
+        (held, held)
+    }
+
+    /// Nothing was there to take.
+    fn give_back(&self, held: usize) {
+        if held > 0 {
+            self.flow.give_back(held);
+        }
+    }
+
+    /// The other side has them.
+    fn passed(&mut self, from: Side, bytes: usize, held: usize) {
+        self.long_for = if bytes >= LEAST_GRANT { FEW } else { self.long_for.saturating_sub(1) };
+        self.flow.passed(from, bytes, held);
+    }
+}
+
 async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
+    let mut share = Share::new(flow);
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
         if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
             // It waits for the guest first: the wait for the upstream has a timer, which an idle connection need not have.
-            guest.readable().await.map_err(|_| Broken(Side::Guest))?;
+            Box::pin(guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
             Box::pin(upstream_writable(guest, upstream)).await?;
         }
         let (mut chunks, mut held) = (Vec::new(), 0);
         let taken = poll_fn(|cx| {
-            held = flow.hold(AT_ONCE);
-            let taken = guest.poll_read_chunks(cx, &mut chunks, held);
+            let max;
+            (max, held) = share.ask();
+            let taken = if share.is_long() {
+                guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
+            } else {
+                guest.poll_read_chunks_and_wait(cx, &mut chunks, max)
+            };
             if taken.is_pending() {
                 // Nothing is held while there is nothing.
-                flow.give_back(held);
+                share.give_back(held);
             }
             taken
         });
-        let count = taken.await.map_err(|_| Broken(Side::Guest))?;
-        Box::pin(write_all(&mut chunks, guest, upstream)).await?;
-        flow.passed(Side::Guest, count, held);
+        let (count, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
+        let at_once = is_done_at_once(Box::pin(write_all(chunks, guest, upstream))).await?;
+        share.passed(Side::Guest, count, held);
         if count == 0 {
             return Ok(());
         }
+        // What came while the upstream had no room has woken the task already.
+        if waits && at_once {
+            until_woken().await;
+        }
     }
+}
+
+/// Does some work, and says whether it never waited.
+async fn is_done_at_once(
+    mut work: Pin<Box<impl Future<Output = Result<(), Broken>>>>,
+) -> Result<bool, Broken> {
+    let mut at_once = true;
+    poll_fn(|cx| {
+        let done = work.as_mut().poll(cx);
+        at_once &= done.is_ready();
+        done.map_ok(|()| at_once)
+    })
+    .await
+}
+
+/// Until this is polled once more: something has woken the task, or its other part.
+async fn until_woken() {
+    let mut is_first = true;
+    poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
 /// Whether a wait is over before it begins.
@@ -170,9 +249,9 @@ async fn is_ready_now(wait: impl Future<Output = io::Result<()>>) -> io::Result<
     .await
 }
 
-/// Writes all chunks, and leaves none.
+/// Writes all chunks.
 async fn write_all(
-    chunks: &mut Vec<Bytes>,
+    mut chunks: Vec<Bytes>,
     guest: &TcpStream,
     upstream: &impl Upstream,
 ) -> Result<(), Broken> {
@@ -194,7 +273,6 @@ async fn write_all(
             Err(_) => return Err(Broken(Side::Upstream)),
         }
     }
-    chunks.clear();
     Ok(())
 }
 
@@ -224,34 +302,43 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
 }
 
 async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
+    let mut share = Share::new(flow);
     loop {
         upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-        if Box::pin(carry_down(guest, upstream, flow)).await? == Some(0) {
+        if Box::pin(carry_down(guest, upstream, &mut share)).await? == Some(0) {
             return Ok(());
         }
     }
 }
 
-/// What there is, up to [`AT_ONCE`]; nothing is the end. `None` if there was none yet.
+/// What there is, up to the share; nothing is the end. `None` if there was none yet.
 async fn carry_down(
     guest: &TcpStream,
     upstream: &impl Upstream,
-    flow: &Seen<'_>,
+    share: &mut Share<'_>,
 ) -> Result<Option<usize>, Broken> {
-    unless_broken(upstream, guest.writable()).await?;
-    let held = flow.hold(AT_ONCE);
-    let bytes = match upstream.try_take(held) {
+    if !share.has_room {
+        unless_broken(upstream, guest.writable()).await?;
+    }
+    let (max, held) = share.ask();
+    let mut bytes = match upstream.try_take(max) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            flow.give_back(held);
+            share.give_back(held);
             return Ok(None);
         }
         taken => taken.map_err(|_| Broken(Side::Upstream))?,
     };
     let count = bytes.len();
     if count > 0 {
-        unless_broken(upstream, guest.write_all_bytes(bytes)).await?;
+        let write_all = poll_fn(|cx| {
+            while !bytes.is_empty() {
+                share.has_room = ready!(guest.poll_write_bytes_and_look(cx, &mut bytes))?;
+            }
+            Poll::Ready(Ok(()))
+        });
+        unless_broken(upstream, write_all).await?;
     }
-    flow.passed(Side::Upstream, count, held);
+    share.passed(Side::Upstream, count, held);
     Ok(Some(count))
 }
 

@@ -27,8 +27,32 @@ impl Socket {
         into: &mut Vec<Bytes>,
         max: usize,
     ) -> Attempt<usize> {
+        self.take_chunks(access, into, max).map_ok(|(total, _)| total)
+    }
+
+    /// The same. If nothing is left, the task waits for more, and this says so.
+    pub(crate) fn read_chunks_and_wait(
+        &self,
+        access: &mut Access<'_>,
+        into: &mut Vec<Bytes>,
+        max: usize,
+    ) -> Attempt<(usize, bool)> {
+        let taken = self.take_chunks(access, into, max);
+        if let Poll::Ready(Ok((_, true))) = taken {
+            access.wait_after();
+        }
+        taken
+    }
+
+    /// How many bytes, and whether nothing is left: neither bytes nor the end.
+    fn take_chunks(
+        &self,
+        access: &mut Access<'_>,
+        into: &mut Vec<Bytes>,
+        max: usize,
+    ) -> Attempt<(usize, bool)> {
         let (mut conn, now) = self.conn(access)?;
-        let mut total = 0;
+        let (mut total, mut is_all) = (0, false);
         while total < max {
             match conn.read_chunk(now, max - total) {
                 Ok(chunk) if chunk.is_empty() => break,
@@ -36,12 +60,15 @@ impl Socket {
                     total += chunk.len();
                     into.push(chunk);
                 }
-                Err(_) if total > 0 => break,
+                Err(error) if total > 0 => {
+                    is_all = matches!(error, ReadError::WouldBlock);
+                    break;
+                }
                 Err(ReadError::WouldBlock) => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error::read(error))),
             }
         }
-        Poll::Ready(Ok(total))
+        Poll::Ready(Ok((total, is_all)))
     }
 
     /// Hands what can be read, at most `room` bytes, to `put` piece by piece, in place.
@@ -80,6 +107,16 @@ impl Socket {
             Err(WriteError::WouldBlock) => Poll::Pending,
             other => Poll::Ready(other.map_err(error::write)),
         }
+    }
+
+    /// [`write_bytes`](Self::write_bytes), and whether there is room for more: as [`writable`](Self::writable) says.
+    pub(crate) fn write_bytes_and_look(&self, access: &mut Access<'_>, data: &mut Bytes) -> Attempt<bool> {
+        let written = self.write_bytes(access, data);
+        if !matches!(written, Poll::Ready(Ok(_))) {
+            return written.map_ok(|_| false);
+        }
+        let (mut conn, now) = self.conn(access)?;
+        Poll::Ready(Ok(conn.writable(now)))
     }
 
     pub(crate) fn freed(&self, access: &mut Access<'_>) -> Attempt<Option<Completion>> {

@@ -365,6 +365,46 @@ impl TcpStream {
         })
     }
 
+    /// [`poll_read_chunks`](Self::poll_read_chunks), for a task that will read again. Returns also whether nothing is left,
+    /// neither bytes nor the end: then the task is woken by what comes next, as after `Pending`, and need not poll once more
+    /// to learn that there is nothing.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_read_chunks_and_wait(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<Bytes>,
+        max: usize,
+    ) -> Poll<io::Result<(usize, bool)>> {
+        let socket = &*self.socket;
+        socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.read_chunks_and_wait(access, into, max)
+        })
+    }
+
+    /// [`poll_write_bytes`](Self::poll_write_bytes), which returns whether there is room for more, so that
+    /// [`writable`](Self::writable) would be ready at once.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_write_bytes_and_look(
+        &self,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<io::Result<bool>> {
+        let socket = &*self.socket;
+        if socket.turn.is_over(cx) {
+            return Poll::Pending;
+        }
+        let before = data.len();
+        let result = socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.write_bytes_and_look(access, data)
+        });
+        socket.turn.note(&result, before - data.len());
+        result
+    }
+
     /// [`write_bytes`](Self::write_bytes) as a poll function.
     ///
     /// # Errors

@@ -172,6 +172,13 @@ fn cancel_02_a_poll_function_keeps_one_waker_until_the_socket_is_dropped() {
     reads("poll_read_chunk", true, alone, |s| {
         Box::pin(async { poll_fn(|cx| s.poll_read_chunk(cx, 600)).await.unwrap().to_vec() })
     });
+    reads("poll_read_chunks_and_wait", true, alone, |s| {
+        Box::pin(async {
+            let mut chunks = Vec::new();
+            poll_fn(|cx| s.poll_read_chunks_and_wait(cx, &mut chunks, 600)).await.unwrap();
+            chunks.concat()
+        })
+    });
     reads("halves: poll_read_chunk", true, halves, |s| {
         Box::pin(async { poll_fn(|cx| s.poll_read_chunk(cx, 600)).await.unwrap().to_vec() })
     });
@@ -337,6 +344,17 @@ fn cancel_03_a_write_that_is_dropped_has_taken_nothing() {
             })
         });
     }
+}
+
+#[test]
+fn cancel_03_of_a_write_that_looks() {
+    writes("poll_write_bytes_and_look", true, false, alone, |s, mut data| {
+        Box::pin(async move {
+            let before = data.len();
+            poll_fn(|cx| s.poll_write_bytes_and_look(cx, &mut data)).await.unwrap();
+            before - data.len()
+        })
+    });
 }
 
 #[test]

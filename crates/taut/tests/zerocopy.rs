@@ -121,6 +121,14 @@ fn lines_are_read_in_place() {
 
 #[cfg(feature = "tokio")]
 mod asynchronous {
+    use std::future::Future as _;
+    use std::io::Write;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::time::Duration;
+
     use super::{BULK, Bytes, Meter, Net, Noise, PART, check, digest_of, echo, send_noise, serve};
     use taut::TcpStream;
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -188,6 +196,101 @@ mod asynchronous {
             assert_eq!(meter.bytes() as usize, BULK);
             assert_eq!(meter.finish(), server.join().unwrap());
         }
+    }
+
+    /// Whether the task was woken since this was last asked.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    impl Woken {
+        fn take(&self) -> bool {
+            self.0.swap(false, Ordering::SeqCst)
+        }
+
+        async fn is_woken(&self) {
+            for _ in 0..5_000 {
+                if self.take() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            panic!("not woken");
+        }
+    }
+
+    #[tokio::test]
+    async fn zc_20_a_read_that_took_everything_waits_for_more() {
+        let net = Net::new();
+        let (listener, address) = net.listener(0);
+        let (next, turns) = std::sync::mpsc::channel::<&'static [u8]>();
+        let server = serve(listener, move |mut stream| {
+            turns.iter().for_each(|part| Write::write_all(&mut stream, part).unwrap());
+        });
+        let stream = TcpStream::connect(&net.stack, address).await.unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut chunks = Vec::new();
+        let mut read = |max| {
+            let read = stream.poll_read_chunks_and_wait(&mut Context::from_waker(&waker), &mut chunks, max);
+            read.map(|read| (read.unwrap(), chunks.drain(..).flatten().collect::<Vec<u8>>()))
+        };
+        assert!(read(10).is_pending());
+        for part in [b"a", b"b"] {
+            next.send(part).unwrap();
+            woken.is_woken().await;
+            // Without a poll more than this one.
+            assert_eq!(read(10), Poll::Ready(((1, true), part.to_vec())));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!woken.take(), "nothing came");
+        // As much as was asked for: there may be more.
+        next.send(b"cde").unwrap();
+        woken.is_woken().await;
+        assert_eq!(read(2), Poll::Ready(((2, false), b"cd".to_vec())));
+        assert_eq!(read(2), Poll::Ready(((1, true), b"e".to_vec())));
+        // The end is there already: nothing else will come.
+        next.send(b"f").unwrap();
+        drop(next);
+        server.join().unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(woken.take());
+        assert_eq!(read(10), Poll::Ready(((1, false), b"f".to_vec())));
+        assert_eq!(read(10), Poll::Ready(((0, false), Vec::new())));
+    }
+
+    #[tokio::test]
+    async fn zc_21_a_write_says_whether_there_is_room() {
+        let net = Net::new();
+        let (listener, address) = net.listener(1);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let server = serve(listener, move |stream| {
+            _ = wait.recv();
+            digest_of(stream)
+        });
+        let mut stream = TcpStream::connect(&net.stack, address).await.unwrap();
+        let (mut all, mut said) = (0, [0, 0]);
+        // The server does not read.
+        while said[0] == 0 {
+            let mut data = Bytes::from(vec![7; 5_000]);
+            let cx = &mut Context::from_waker(Waker::noop());
+            let Poll::Ready(room) = stream.poll_write_bytes_and_look(cx, &mut data) else { break };
+            let room = room.unwrap();
+            all += 5_000 - data.len();
+            assert_eq!(pin!(stream.writable()).poll(cx).is_ready(), room);
+            said[usize::from(room)] += 1;
+            assert!(all < 1 << 30);
+        }
+        assert!(said[0] == 1 && said[1] > 1, "{said:?}");
+        go.send(()).unwrap();
+        stream.writable().await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(server.join().unwrap().0, all);
     }
 
     #[tokio::test]
