@@ -139,7 +139,7 @@ struct GatewayCli {
 
 #[derive(Subcommand, Debug)]
 enum GatewayCommand {
-    Gateway(gateway::GatewayArgs),
+    Gateway(Box<gateway::GatewayArgs>),
     #[command(hide = true)]
     GatewayInside(gateway::InsideArgs),
 }
