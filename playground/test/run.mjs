@@ -151,6 +151,10 @@ await check("PLAY-3 sliders, controllers and switches change the runs, and are t
   assert.deepEqual(then.requests[0].set, [
     "link.rate=20000kbit", "link.faults.loss=0.002", "hosts.sender.sysctls.taut.tsq=off", "flows.0.options.notsent-lowat=4294967295",
   ]);
+  // A switch acts on its side alone.
+  assert.deepEqual(then.requests[1].set, [
+    "link.rate=20000kbit", "link.faults.loss=0.002", "flows.0.options.congestion=reno", "hosts.sender.sysctls.taut.pacing=internal",
+  ]);
   then.requests.forEach((request, side) => same(then.runs[side], commanded(request), `side ${side}`));
   for (const side of [0, 1]) assert.notEqual(then.runs[side].meta.digest, first.runs[side].meta.digest);
   const text = await page.locator("#command").textContent();
