@@ -182,7 +182,7 @@ impl BufferPool {
     fn keep(&mut self, mut memory: Memory) {
         let Some(size) = size_of_chunk(memory.len()) else { return };
         if memory.bytes_mut().is_none() {
-            if memory.as_known().is_some() {
+            if memory.is_known() {
                 return;
             }
             // The one that was watched longest is freed by its last holder.
@@ -230,7 +230,7 @@ impl BufferPool {
         if let Some(known) = self.known
             && let Some(place) = known.place(first)
         {
-            return Memory::known(known.bytes(place, bytes), known);
+            return Memory::known(known.bytes(place, bytes));
         }
         let spare = size_of_chunk(bytes).and_then(|size| self.spare.get_mut(size)?.pop());
         spare.unwrap_or_else(|| Memory::zeroed(bytes))
@@ -340,11 +340,11 @@ impl Chunk {
     }
 
     /// Copies the beginning of `data` behind the run and returns how many bytes fitted: none while a packet
-    /// holds the memory.
-    pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
+    /// holds the memory. `known` are the bytes that the pool knows.
+    pub(crate) fn fill(&mut self, data: &[u8], known: Option<&Known>) -> usize {
         let end = self.end as usize;
         let Some(room) = self.memory.bytes_mut().and_then(|bytes| bytes.get_mut(end..)) else {
-            return self.fill_known(data);
+            return self.fill_known(data, known);
         };
         let n = room.len().min(data.len());
         if let (Some(to), Some(from)) = (room.get_mut(..n), data.get(..n)) {
@@ -357,11 +357,11 @@ impl Chunk {
     /// [`fill`](Self::fill) of what is not the stack's own memory. Known bytes that go on only become more; with others,
     /// all are stored.
     #[inline(never)]
-    fn fill_known(&mut self, data: &[u8]) -> usize {
-        let Some(known) = self.memory.as_known().filter(|_| !self.memory.is_held()) else { return 0 };
-        if data.is_empty() {
+    fn fill_known(&mut self, data: &[u8], known: Option<&Known>) -> usize {
+        if self.memory.is_held() || data.is_empty() {
             return 0;
         }
+        let Some(known) = known.filter(|_| self.memory.is_known()) else { return 0 };
         let start = known.place(self.memory.bytes());
         if start.is_some_and(|start| known.is_at(start + self.end as usize, data)) {
             let n = self.spare().min(data.len());
@@ -369,7 +369,7 @@ impl Chunk {
             return n;
         }
         self.memory = Memory::new(self.memory.bytes().to_vec());
-        self.fill(data)
+        self.fill(data, Some(known))
     }
 
     /// Forgets the first `n` bytes.
@@ -410,7 +410,7 @@ impl ChunkQueue {
         if let Some(tail) = list.back_mut() {
             // A run that is replayed must find the chunk held where it was held before.
             let is_held = pool.holders.are_watched() && pool.holders.answer(tail.is_held());
-            let n = if is_held { 0 } else { tail.fill(data) };
+            let n = if is_held { 0 } else { tail.fill(data, pool.known.as_ref()) };
             data = data.get(n..).unwrap_or(&[]);
             if data.is_empty() {
                 return;
@@ -421,7 +421,7 @@ impl ChunkQueue {
         while !data.is_empty() {
             let mut chunk =
                 Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous, data), base);
-            let n = chunk.fill(data);
+            let n = chunk.fill(data, pool.known.as_ref());
             data = data.get(n..).unwrap_or(&[]);
             base += n as u64;
             previous = chunk.capacity();

@@ -411,9 +411,9 @@ impl Held {
             fresh = Some(chunk);
         }
         for &slice in payload.gather_range(0..len).slices() {
-            let n = previous.as_deref_mut().map_or(0, |chunk| chunk.fill(slice));
+            let n = previous.as_deref_mut().map_or(0, |chunk| chunk.fill(slice, pool.known.as_ref()));
             if let Some(chunk) = &mut fresh {
-                chunk.fill(slice.get(n..).unwrap_or(&[]));
+                chunk.fill(slice.get(n..).unwrap_or(&[]), pool.known.as_ref());
             }
         }
         if let Some(chunk) = fresh {
@@ -434,7 +434,7 @@ impl Held {
         step(1);
         let Some(chunk) = self.chunks.remove(&at) else { return };
         if let Some((_, before)) = self.chunks.range_mut(..at).next_back() {
-            before.fill(chunk.data());
+            before.fill(chunk.data(), pool.known.as_ref());
         }
         self.memory -= chunk.cost();
         pool.give(chunk.into_memory());

@@ -10,8 +10,6 @@ use core::ops::Range;
 
 use bytes::Bytes;
 
-use super::Known;
-
 /// A piece of initialised memory. Its holders read it; only the stack's own can be written, while it has one holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Arc<Store>);
@@ -20,18 +18,9 @@ pub(crate) struct Memory(Arc<Store>);
 enum Store {
     /// The stack's, normally from its pool.
     Own(Vec<u8>),
-    Others {
-        bytes: Bytes,
-        whose: Whose,
-    },
-}
-
-#[derive(Debug)]
-enum Whose {
-    /// An application's. The receipt is dropped after the bytes, so it never says too early that they are free.
-    Lent { _receipt: Arc<()> },
-    /// Nobody's: bytes that are known.
-    Known(Known),
+    /// An application's, with a receipt, which is dropped after the bytes, so it never says too early that they are free. Or
+    /// nobody's: bytes that are known ([`Known`](super::Known)). One variant, since a third would make each piece larger.
+    Others { bytes: Bytes, receipt: Option<Arc<()>> },
 }
 
 /// Tells whether memory that an application lent still has a holder.
@@ -58,13 +47,12 @@ impl Memory {
     /// An application's memory, and the receipt that tells when it is free.
     pub(crate) fn lent(bytes: Bytes) -> (Self, Receipt) {
         let receipt = Arc::new(());
-        let whose = Whose::Lent { _receipt: Arc::clone(&receipt) };
-        (Self(Arc::new(Store::Others { bytes, whose })), Receipt(receipt))
+        (Self(Arc::new(Store::Others { bytes, receipt: Some(Arc::clone(&receipt)) })), Receipt(receipt))
     }
 
     /// Known bytes, in the place of memory of the same length.
-    pub(crate) fn known(bytes: &'static [u8], known: Known) -> Self {
-        Self(Arc::new(Store::Others { bytes: Bytes::from_static(bytes), whose: Whose::Known(known) }))
+    pub(crate) fn known(bytes: &'static [u8]) -> Self {
+        Self(Arc::new(Store::Others { bytes: Bytes::from_static(bytes), receipt: None }))
     }
 
     #[inline]
@@ -75,19 +63,16 @@ impl Memory {
         }
     }
 
-    /// What is known of the bytes, if nobody's memory stands for them.
+    /// Whether nobody's memory stands for known bytes.
     #[inline]
-    pub(crate) fn as_known(&self) -> Option<Known> {
-        match *self.0 {
-            Store::Others { whose: Whose::Known(known), .. } => Some(known),
-            _ => None,
-        }
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(*self.0, Store::Others { receipt: None, .. })
     }
 
     /// Whether more may not be written behind what it has: it has another holder, or is an application's.
     #[inline]
     pub(crate) fn is_held(&mut self) -> bool {
-        matches!(Arc::get_mut(&mut self.0), None | Some(Store::Others { whose: Whose::Lent { .. }, .. }))
+        matches!(Arc::get_mut(&mut self.0), None | Some(Store::Others { receipt: Some(_), .. }))
     }
 
     #[inline]
@@ -98,7 +83,7 @@ impl Memory {
     /// Whether it is an application's.
     #[inline]
     pub(crate) fn is_lent(&self) -> bool {
-        matches!(*self.0, Store::Others { whose: Whose::Lent { .. }, .. })
+        matches!(*self.0, Store::Others { receipt: Some(_), .. })
     }
 
     /// Whether both are the same piece.
