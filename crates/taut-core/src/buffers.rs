@@ -354,8 +354,8 @@ impl Chunk {
         n
     }
 
-    /// [`fill`](Self::fill) of what is not the stack's own memory. Known bytes that go on only become more; with others,
-    /// all are stored.
+    /// [`fill`](Self::fill) of a chunk that is not the stack's own memory. If known bytes follow known ones, the run
+    /// only becomes longer. If others follow them, the whole run is stored.
     #[inline(never)]
     fn fill_known(&mut self, data: &[u8], known: Option<&Known>) -> usize {
         if self.memory.is_held() || data.is_empty() {

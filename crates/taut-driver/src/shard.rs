@@ -110,8 +110,8 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// This attempt has all that there is. If it is ready, its task is woken by what comes next, as if it had polled once
-    /// more, which would take the lock again. For attempts with [`WaitKey::POLL`].
+    /// This attempt took all that there is. Its task is woken by what comes next even if the attempt is ready, and need
+    /// not take the lock once more to wait. For attempts with [`WaitKey::POLL`].
     pub fn wait_after(&mut self) {
         *self.waits_after = true;
     }

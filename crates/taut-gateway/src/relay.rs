@@ -213,7 +213,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
         if count == 0 {
             return Ok(());
         }
-        // What came while the upstream had no room has woken the task already.
+        // If the upstream had no room, the task may have been woken for the guest already: it must look again.
         if waits && at_once {
             until_woken().await;
         }
@@ -311,7 +311,7 @@ async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> R
     }
 }
 
-/// What there is, up to the share; nothing is the end. `None` if there was none yet.
+/// Takes what the upstream has, up to the share, and returns how much: 0 at the end, `None` if there is nothing yet.
 async fn carry_down(
     guest: &TcpStream,
     upstream: &impl Upstream,

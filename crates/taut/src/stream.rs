@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use taut_core::{Completion, ConnOptions};
-use taut_driver::WaitKey;
+use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::chunks::Reader;
-use crate::socket::{Socket, now_or_would_block, socket_methods};
+use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::stack::Stack;
 use crate::wait::{Waiting, until};
@@ -393,16 +393,7 @@ impl TcpStream {
         cx: &mut Context<'_>,
         data: &mut Bytes,
     ) -> Poll<io::Result<bool>> {
-        let socket = &*self.socket;
-        if socket.turn.is_over(cx) {
-            return Poll::Pending;
-        }
-        let before = data.len();
-        let result = socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
-            socket.write_bytes_and_look(access, data)
-        });
-        socket.turn.note(&result, before - data.len());
-        result
+        self.write_in_turn(cx, data, Socket::write_bytes_and_look)
     }
 
     /// [`write_bytes`](Self::write_bytes) as a poll function.
@@ -410,14 +401,24 @@ impl TcpStream {
     /// # Errors
     /// Why the connection ended.
     pub fn poll_write_bytes(&self, cx: &mut Context<'_>, data: &mut Bytes) -> Poll<io::Result<Option<u32>>> {
+        self.write_in_turn(cx, data, Socket::write_bytes)
+    }
+
+    /// Writes in this task's turn; when that is over, others run first.
+    fn write_in_turn<R>(
+        &self,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+        write: impl Fn(&Socket, &mut Access<'_>, &mut Bytes) -> Attempt<R>,
+    ) -> Poll<io::Result<R>> {
         let socket = &*self.socket;
         if socket.turn.is_over(cx) {
             return Poll::Pending;
         }
         let before = data.len();
-        let result = socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
-            socket.write_bytes(access, data)
-        });
+        let result = socket
+            .shard
+            .poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| write(socket, access, data));
         socket.turn.note(&result, before - data.len());
         result
     }

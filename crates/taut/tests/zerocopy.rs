@@ -282,8 +282,12 @@ mod asynchronous {
             let Poll::Ready(room) = stream.poll_write_bytes_and_look(cx, &mut data) else { break };
             let room = room.unwrap();
             all += 5_000 - data.len();
-            assert_eq!(pin!(stream.writable()).poll(cx).is_ready(), room);
-            said[usize::from(room)] += 1;
+            let is_writable = pin!(stream.writable()).poll(cx).is_ready();
+            assert!(is_writable || !room, "it said that there is room");
+            // Between the two an ACK may have made room.
+            if room == is_writable {
+                said[usize::from(room)] += 1;
+            }
             assert!(all < 1 << 30);
         }
         assert!(said[0] == 1 && said[1] > 1, "{said:?}");

@@ -1,9 +1,9 @@
 //! Bytes that are known, so that no queue need store them. taut's own; a simulator's payload.
 //!
-//! A simulator spends a fifth of its time on copies of bytes that nobody reads but to compare them. It may write bytes
-//! of one table that repeats. A queue that is given a piece of this table notes where in it the piece begins, and nothing is
-//! copied: neither into the queue, nor out of it, since what it gives out is a piece of the table again. All else is as
-//! with memory: lengths, limits and what is counted. Bytes that are not of the table are stored as ever.
+//! A simulator spends a fifth of its time on copies of bytes that nobody reads but to compare them. It may write
+//! bytes of one table that repeats. A queue that is given a piece of this table notes where in the table the piece
+//! begins, and copies nothing. What the queue gives out is a piece of the table again. Lengths, limits and counts of
+//! memory are the same as with stored bytes. Bytes that are not of the table are stored.
 
 /// Bytes that repeat after a period, in a table that lives for ever.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +77,8 @@ mod tests {
     }
 
     proptest! {
-        /// A queue that knows holds what one holds that does not, in runs of the same lengths and with the same memory in
-        /// the count; and a run that it never stored lies in the table.
+        /// One queue knows the table, and another does not. Both hold the same bytes in runs of the same lengths, and
+        /// count the same memory; a run that was never stored lies in the table.
         #[test]
         fn lab_30_a_queue_that_knows_holds_the_same(
             steps in prop::collection::vec((0_usize..5, 1_usize..3_000), 1..80),

@@ -18,8 +18,9 @@ pub(crate) struct Memory(Arc<Store>);
 enum Store {
     /// The stack's, normally from its pool.
     Own(Vec<u8>),
-    /// An application's, with a receipt, which is dropped after the bytes, so it never says too early that they are free. Or
-    /// nobody's: bytes that are known ([`Known`](super::Known)). One variant, since a third would make each piece larger.
+    /// An application's, with a receipt. That is dropped after the bytes, so it never says too early that they are
+    /// free. Or nobody's, without one: bytes that are known ([`Known`](super::Known)). These share a variant, since
+    /// a third one would make each piece larger.
     Others { bytes: Bytes, receipt: Option<Arc<()>> },
 }
 
