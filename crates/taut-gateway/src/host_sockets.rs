@@ -4,14 +4,11 @@
 //! [`NOTSENT_LOWAT`] bytes of it are unsent. What a guest writes beyond that stays in the guest, where it can
 //! still be changed.
 //!
-//! **Reads.** All connections of a thread read into one block of 64 KiB. What is long is cut off from it
-//! without a copy and is handed to the stack as it is; what is short is copied, so that it does not hold the
-//! block: at most four times its length.
+//! **Reads** fill blocks (`blocks.rs`). What is long is handed to the stack as it is.
 //!
 //! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere guests hear
 //! "prohibited" ([`pings_are_allowed`]).
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read as _};
 use std::net::{IpAddr, SocketAddr};
@@ -22,19 +19,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
+use crate::blocks;
 use crate::rules::any_port;
 use crate::way_out::{Datagrams, Pings, Upstream, WayOut};
 
 /// Unsent bytes beyond which a connection takes no more.
 pub const NOTSENT_LOWAT: u32 = 128 << 10;
-
-const BLOCK: usize = 64 << 10;
-/// From this length on, bytes are handed on in the block where they were read.
-const LONG: usize = BLOCK / 4;
-
-thread_local! {
-    static POOL: RefCell<BytesMut> = RefCell::default();
-}
 
 /// The host's sockets, in the network namespace of the threads that use them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,19 +101,7 @@ impl Upstream for TcpStream {
     }
 
     fn try_take(&self, max: usize) -> io::Result<Bytes> {
-        POOL.with_borrow_mut(|pool| {
-            if pool.capacity() < LONG {
-                *pool = BytesMut::with_capacity(BLOCK);
-            }
-            let room = pool.capacity().min(max);
-            let count = read_some(self, pool, room)?;
-            if count >= LONG {
-                return Ok(pool.split().freeze());
-            }
-            let copy = Bytes::copy_from_slice(pool);
-            pool.clear();
-            Ok(copy)
-        })
+        blocks::fill(|block| read_some(self, block, block.capacity().min(max)))
     }
 
     fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -211,36 +189,5 @@ impl Pings for HostPings {
             into[..data.len()].copy_from_slice(data);
             return Ok((u16::from_be_bytes([message[6], message[7]]), data.len()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::AsyncWriteExt as _;
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn gw_79_long_reads_stay_in_the_block_and_short_ones_do_not_hold_it() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let near = listener.accept().await.unwrap().0;
-        let mut ends = Vec::new();
-        for len in [LONG, LONG + 1, 100] {
-            far.write_all(&vec![len as u8; len]).await.unwrap();
-            while near.peek(&mut vec![0; len]).await.unwrap() < len {}
-            let bytes = near.try_take(BLOCK).unwrap();
-            assert_eq!(bytes, vec![len as u8; len]);
-            ends.push(bytes);
-        }
-        // Each where the one before ended.
-        let start = |at: usize| ends[at].as_ptr() as usize;
-        assert_eq!(start(1), start(0) + LONG);
-        assert_ne!(start(2), start(1) + LONG + 1);
-        // At the end of the stream there are no bytes.
-        drop(far);
-        Upstream::readable(&near).await.unwrap();
-        assert!(near.try_take(BLOCK).unwrap().is_empty());
     }
 }

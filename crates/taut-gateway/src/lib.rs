@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod apart;
+mod blocks;
 mod counters;
 mod datagrams;
 mod dns;

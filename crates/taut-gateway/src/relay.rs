@@ -9,14 +9,17 @@
 //! ([`relay_by_stack`]): then the two sides change their names here.
 //!
 //! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
-//! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose
-//! reader is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
+//! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose reader
+//! is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
 //! sender. A connection is idle for most of its life, so what moving a piece needs of its task's memory is
 //! allocated for each piece.
 //!
 //! **Short pieces**, such as requests, ask little of the stack's lock and of the gateway's. What a connection may
 //! hold in any case is taken without asking ([`Share`]); a write says whether there is room for the next piece; and
 //! a read that took everything waits for more by itself.
+//!
+//! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is sent at
+//! once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a packet of 136.
 //!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
@@ -31,13 +34,14 @@ use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream};
 
 use crate::apart::Apart;
+use crate::blocks::BLOCK;
 use crate::flow::{End, Side, Then};
 use crate::limits::LEAST_GRANT;
 use crate::serve::Handle;
 use crate::way_out::{LOOK_EVERY, Upstream};
 
 /// Bytes that are taken at once.
-const AT_ONCE: usize = 128 << 10;
+const AT_ONCE: usize = BLOCK;
 /// Pieces of one write.
 const PIECES: usize = 64;
 
@@ -145,6 +149,8 @@ const FEW: u8 = 8;
 /// than that; else what the gateway grants.
 struct Share<'a> {
     flow: &'a Seen<'a>,
+    /// Asked of the gateway for a long piece; 0 as long as there was none.
+    at_once: usize,
     /// So many short pieces more, and the next one is expected to be short.
     long_for: u8,
     /// The guest has room, as the last write has said: nobody else writes.
@@ -152,8 +158,8 @@ struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    const fn new(flow: &'a Seen<'a>) -> Self {
-        Self { flow, long_for: 0, has_room: false }
+    const fn new(flow: &'a Seen<'a>, at_once: usize) -> Self {
+        Self { flow, at_once, long_for: 0, has_room: false }
     }
 
     const fn is_long(&self) -> bool {
@@ -165,7 +171,7 @@ impl<'a> Share<'a> {
         if !self.is_long() {
             return (LEAST_GRANT, 0);
         }
-        let held = self.flow.hold(AT_ONCE);
+        let held = self.flow.hold(self.at_once);
         (held, held)
     }
 
@@ -184,7 +190,7 @@ impl<'a> Share<'a> {
 }
 
 async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow);
+    let mut share = Share::new(flow, AT_ONCE);
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
         if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
@@ -302,13 +308,18 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
 }
 
 async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow);
+    let mut share = Share::new(flow, 0);
     loop {
         upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
         if Box::pin(carry_down(guest, upstream, &mut share)).await? == Some(0) {
             return Ok(());
         }
     }
+}
+
+/// The most whole segments that may be taken at once, in bytes.
+const fn whole_segments(mss: usize) -> usize {
+    if mss == 0 || mss > AT_ONCE { AT_ONCE } else { AT_ONCE - AT_ONCE % mss }
 }
 
 /// Takes what the upstream has, up to the share, and returns how much: 0 at the end, `None` if there is nothing yet.
@@ -319,6 +330,9 @@ async fn carry_down(
 ) -> Result<Option<usize>, Broken> {
     if !share.has_room {
         unless_broken(upstream, guest.writable()).await?;
+    }
+    if share.is_long() && share.at_once == 0 {
+        share.at_once = whole_segments(guest.info().map_or(0, |info| info.snd_mss as usize));
     }
     let (max, held) = share.ask();
     let mut bytes = match upstream.try_take(max) {

@@ -1,4 +1,5 @@
-//! Where a byte is copied between the host's socket and the guest's link: GW-79 of `docs/gateway.md`.
+//! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces and packets: GW-79 and 90
+//! of `docs/gateway.md`.
 //!
 //! ```text
 //!   down   host's kernel ─ recv ─▶ one block ───────────────────────────▶ the packet that the device gets
@@ -40,6 +41,9 @@ struct Way {
     /// Of long pieces, at the address where they came in, and elsewhere.
     same: usize,
     elsewhere: usize,
+    /// Lengths of what was taken at once, and of what packets carry.
+    pieces: Vec<usize>,
+    packets: Vec<usize>,
 }
 
 impl Way {
@@ -100,6 +104,8 @@ impl TxDevice for WatchedTx {
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         let mut watch = self.1.lock().unwrap();
         let (mut place, _) = watch[DOWN].place(packet.header);
+        let payload: usize = packet.payload.slices().iter().map(|piece| piece.len()).sum();
+        watch[DOWN].packets.extend((payload > 0).then_some(payload));
         for piece in packet.payload.slices() {
             watch[DOWN].goes(place, piece);
             place += piece.len();
@@ -165,6 +171,7 @@ impl Upstream for WatchedStream {
         let bytes = self.0.try_take(max)?;
         let way = &mut self.1.lock().unwrap()[DOWN];
         way.comes(way.received, &bytes);
+        way.pieces.push(bytes.len());
         Ok(bytes)
     }
 
@@ -189,8 +196,8 @@ impl Upstream for WatchedStream {
     }
 }
 
-#[test]
-fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
+/// Carries bytes from a guest behind a link with this MTU to a server, and back.
+fn carry(mtu: u16) -> [Way; 2] {
     let bytes: Vec<u8> = (0..LEN as u32).map(|at| (at * 31 % 251) as u8).collect();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -204,7 +211,7 @@ fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
         stream.write_all(&sent).unwrap();
     });
     let watch = Watch::default();
-    let (near, far) = device::pipe(LinkCaps::offloading(1_500), 1 << 20).unwrap();
+    let (near, far) = device::pipe(LinkCaps::offloading(mtu), 1 << 20).unwrap();
     let Device { caps, tx, rx } = Device::from(near);
     let (tx, rx) = (WatchedTx(tx, Arc::clone(&watch)), WatchedRx(rx, Arc::clone(&watch)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -223,7 +230,12 @@ fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
         assert!(back == bytes);
     });
     server.join().unwrap();
-    for (name, way) in ["up", "down"].into_iter().zip(&*watch.lock().unwrap()) {
+    std::mem::take(&mut *watch.lock().unwrap())
+}
+
+#[test]
+fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
+    for (name, way) in ["up", "down"].into_iter().zip(carry(1_500)) {
         assert_eq!((way.received, way.sent), (LEN, LEN), "{name}");
         // Most of it came in long pieces, and went out where it was, but for ends that were cut off: of what is taken at once,
         // one that would hold more than eight times its memory (`TcpStream::read_chunk`); of what is written, one of
@@ -231,5 +243,19 @@ fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
         assert!(way.long > LEN / 2, "{name}: {} bytes", way.long);
         assert_eq!(way.same + way.elsewhere, way.long, "{name}");
         assert!(way.elsewhere <= way.long / 8, "{name}: {} bytes of {}", way.elsewhere, way.long);
+    }
+}
+
+#[test]
+fn gw_90_long_pieces_for_the_guest_are_whole_segments() {
+    for mtu in [1_500, 9_000, 65_520] {
+        // IPv4, TCP, timestamps.
+        let segment = usize::from(mtu) - 20 - 20 - 12;
+        let [_, way] = carry(mtu);
+        assert_eq!(way.pieces.iter().max(), Some(&(131_072 / segment * segment)), "MTU {mtu}");
+        // A packet ends within a segment where a piece does.
+        let broken = |lengths: &[usize]| lengths.iter().filter(|len| *len % segment > 0).count();
+        let (pieces, packets) = (broken(&way.pieces), broken(&way.packets));
+        assert!(packets <= pieces, "MTU {mtu}: {packets} packets, {pieces} pieces");
     }
 }
