@@ -51,6 +51,7 @@ impl Kind {
 pub struct Programs {
     pub taut: PathBuf,
     pub pasta: PathBuf,
+    pub passt: PathBuf,
     pub slirp4netns: PathBuf,
     pub gvproxy: PathBuf,
     pub gvforwarder: PathBuf,
@@ -237,7 +238,7 @@ impl Programs {
     }
 }
 
-fn spawn(world: &World, command: &mut Command) -> Result<Child> {
+pub fn spawn(world: &World, command: &mut Command) -> Result<Child> {
     let debug = std::env::var_os("TAUT_GATEWAYS_DEBUG").is_some();
     let (out, err) =
         if debug { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
@@ -256,7 +257,7 @@ fn sleeper(world: &World) -> Result<Child> {
     Ok(child)
 }
 
-fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R> {
+pub fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R> {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -265,6 +266,15 @@ fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R> {
         ensure!(begun.elapsed() < READY_WITHIN, "{what} does not appear");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// CPU-seconds that a process has used.
+pub fn cpu(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    // USER_HZ is 100 on every Linux that has this file.
+    Some(ticks.sum::<f64>() / 100.0)
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -348,15 +358,7 @@ impl Guest {
 
     /// CPU-seconds that the gateway has used.
     pub fn cpu(&self) -> f64 {
-        let of = |process: u32| -> Option<f64> {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-            let (_, rest) = stat.rsplit_once(')')?;
-            let ticks =
-                rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
-            // USER_HZ is 100 on every Linux that has this file.
-            Some(ticks.sum::<f64>() / 100.0)
-        };
-        self.processes().into_iter().filter_map(of).sum()
+        self.processes().into_iter().filter_map(cpu).sum()
     }
 
     /// Bytes of memory that the gateway's processes have to themselves.

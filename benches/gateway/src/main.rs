@@ -11,6 +11,7 @@
 //! | `gateways.rs` | how each gateway is started, and what its processes use |
 //! | `servers.rs` | who answers at the far end |
 //! | `work.rs` | what a guest does, and its measure |
+//! | `machine.rs` | the same for an emulated machine, with `--machines` |
 //! | `count.rs` | instructions and system calls of taut for a request, by callgrind |
 //! | `table.rs` | samples in, a table out |
 //! | `together.rs` | nothing that was started outlives the benchmark |
@@ -21,6 +22,7 @@
 
 mod count;
 mod gateways;
+mod machine;
 mod servers;
 mod table;
 mod together;
@@ -55,6 +57,10 @@ struct Args {
     /// Print all samples as JSON, too
     #[arg(long)]
     json: bool,
+    /// Measure in an emulated machine (QEMU without KVM) whose card is plugged into taut, passt, QEMU's own libslirp, or
+    /// gvproxy, instead of in namespaces
+    #[arg(long, conflicts_with = "rows")]
+    machines: bool,
     /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare them
     /// with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
     #[arg(long, value_name = "FILE")]
@@ -64,6 +70,8 @@ struct Args {
     taut: PathBuf,
     #[arg(long, default_value = "pasta")]
     pasta: PathBuf,
+    #[arg(long, default_value = "passt")]
+    passt: PathBuf,
     #[arg(long, default_value = "slirp4netns")]
     slirp4netns: PathBuf,
     #[arg(long, default_value = "gvproxy")]
@@ -75,18 +83,24 @@ struct Args {
 }
 
 fn main() -> Result<ExitCode> {
+    if machine::is_inside() {
+        machine::inside();
+    }
     let args = Args::parse();
     if let Some(code) = together::run()? {
         return Ok(code);
     }
     raise_descriptors();
-    let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
+    let wanted = |kind: &Kind| {
+        (args.only.is_empty() || args.only.contains(kind)) && !(args.machines && *kind == Kind::Tun2proxy)
+    };
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let rows: Vec<Row> =
         Row::ALL.iter().copied().filter(|row| args.rows.is_empty() || args.rows.contains(row)).collect();
     let mut programs = Programs {
         taut: args.taut,
         pasta: args.pasta,
+        passt: args.passt,
         slirp4netns: args.slirp4netns,
         gvproxy: args.gvproxy,
         gvforwarder: args.gvforwarder,
@@ -105,6 +119,12 @@ fn main() -> Result<ExitCode> {
     for round in 0..args.rounds {
         for &kind in &kinds {
             eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name());
+            if args.machines {
+                if let Err(error) = machine::turn(&programs, kind, args.seconds, &mut table) {
+                    table.failed(kind, &format!("{error:#}"));
+                }
+                continue;
+            }
             for line in [Line::Short, Line::Lossy, Line::Fifo] {
                 for &controller in line.controllers() {
                     let rows: Vec<Row> = rows.iter().copied().filter(|row| row.line() == line).collect();

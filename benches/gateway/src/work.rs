@@ -92,16 +92,16 @@ impl Row {
     }
 }
 
-/// One program iperf3 each for server and client.
-fn iperf3(world: &World, guest: &Guest, seconds: u32, options: &[&str]) -> Result<Value> {
+/// A server iperf3 for one client, and its port.
+pub fn iperf3_server(world: &World) -> Result<(Killed, u16)> {
     static PORT: AtomicU16 = AtomicU16::new(5_300);
-    let port = PORT.fetch_add(1, Relaxed).to_string();
+    let port = PORT.fetch_add(1, Relaxed);
     let address = std::net::Ipv4Addr::from(SERVER).to_string();
     let mut server = Command::new("iperf3");
-    server.args(["-s", "-1", "-B", &address, "-p", &port]).stdout(Stdio::null()).stderr(Stdio::null());
+    server.args(["-s", "-1", "-B", &address, "-p", &port.to_string()]);
+    server.stdout(Stdio::null()).stderr(Stdio::null());
     let server = Killed(world.far.namespace.spawn(&mut server)?);
-    let place: SocketAddr = format!("{address}:{port}").parse()?;
-    let listens = format!("{:04X}", place.port());
+    let listens = format!("{port:04X}");
     let begun = Instant::now();
     // Connecting would be taken for a client.
     while !world.far.run("cat /proc/net/tcp")?.lines().any(|line| {
@@ -112,6 +112,13 @@ fn iperf3(world: &World, guest: &Guest, seconds: u32, options: &[&str]) -> Resul
         ensure!(begun.elapsed() < LIMIT, "iperf3 does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
+    Ok((server, port))
+}
+
+/// One program iperf3 each for server and client.
+fn iperf3(world: &World, guest: &Guest, seconds: u32, options: &[&str]) -> Result<Value> {
+    let (server, port) = iperf3_server(world)?;
+    let (address, port) = (std::net::Ipv4Addr::from(SERVER).to_string(), port.to_string());
     let mut client = guest.command("timeout");
     client.args(["--kill-after=1", &(seconds + 10).to_string(), "iperf3", "-c", &address, "-p", &port, "-J"]);
     client.args(["-t", &seconds.to_string()]).args(options);
@@ -127,7 +134,7 @@ fn iperf3(world: &World, guest: &Guest, seconds: u32, options: &[&str]) -> Resul
 }
 
 /// A program that ends with this.
-struct Killed(Child);
+pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -165,7 +172,7 @@ fn udp(world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<
 }
 
 /// Round trips of one byte, in microseconds.
-fn trips(span: Duration) -> Result<Vec<f64>> {
+pub fn trips(span: Duration) -> Result<Vec<f64>> {
     let mut stream = TcpStream::connect_timeout(&at(ECHO), LIMIT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -180,7 +187,7 @@ fn trips(span: Duration) -> Result<Vec<f64>> {
     Ok(all)
 }
 
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(((sorted.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
 }
 

@@ -44,6 +44,8 @@ pub struct Guest {
     processors: usize,
     /// Unix sockets of programs that carry a card's frames.
     plugs: Vec<PathBuf>,
+    /// Whether it has a card whose network QEMU makes.
+    has_user_network: bool,
     /// Programs of this machine, by their names in the guest.
     programs: Vec<(String, PathBuf)>,
     words: Vec<String>,
@@ -71,7 +73,15 @@ impl Guest {
             live::skip(&format!("not installed: {} (run make setup)", missing.join(", ")));
             return None;
         }
-        Some(Self { folder, cards: 0, processors: 1, plugs: Vec::new(), programs: found, words: Vec::new() })
+        Some(Self {
+            folder,
+            cards: 0,
+            processors: 1,
+            plugs: Vec::new(),
+            has_user_network: false,
+            programs: found,
+            words: Vec::new(),
+        })
     }
 
     /// With busybox as `/bin/busybox`. `None` if it is not there: that is reported as a skipped test.
@@ -91,6 +101,13 @@ impl Guest {
     #[must_use]
     pub fn plug(mut self, socket: &Path) -> Self {
         self.plugs.push(socket.to_owned());
+        self
+    }
+
+    /// With a network card more, whose network QEMU makes by itself, by libslirp. The guest then has this machine's time.
+    #[must_use]
+    pub const fn user_network(mut self) -> Self {
+        self.has_user_network = true;
         self
     }
 
@@ -168,7 +185,7 @@ impl Guest {
         let mut command = Command::new(QEMU);
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-machine", "q35", "-cpu", "max"]);
         command.args(["-accel", "tcg", "-m", "1024", "-serial", "stdio"]);
-        if self.plugs.is_empty() {
+        if self.plugs.is_empty() && !self.has_user_network {
             command.args(["-icount", "shift=0,sleep=off"]);
         }
         command.args(["-smp", &self.processors.to_string()]);
@@ -183,6 +200,10 @@ impl Guest {
             let device =
                 format!("virtio-net-pci,netdev=plug{number},mac=02:00:00:00:01:{number:02x},romfile=");
             command.args(["-netdev", &netdev, "-device", &device]);
+        }
+        if self.has_user_network {
+            let device = "virtio-net-pci,netdev=user,mac=02:00:00:00:02:00,romfile=";
+            command.args(["-netdev", "user,id=user", "-device", device]);
         }
         // No speculation to guard against, and a clock that needs no check against another one.
         let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";

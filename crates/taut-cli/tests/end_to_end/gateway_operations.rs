@@ -1,5 +1,5 @@
 //! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens
-//! to the host: GW-62 to 70 of `docs/gateway.md`.
+//! to the host: GW-62 to 70 and 92 of `docs/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -408,6 +408,35 @@ fn gw_69_the_hosts_network_goes_away_and_comes_back() {
     // Before; unreachable at once, which is curl's 7; again; and the flow that was there all the time.
     let words: Vec<&str> = said.split_whitespace().collect();
     assert_eq!(words, ["hello", "7", "hello", "helloworld"]);
+}
+
+/// As when the machine sleeps, but that time goes on: with more timers that are late than after sleep.
+#[test]
+fn gw_92_a_gateway_that_was_stopped_goes_on() {
+    let Some(lab) = lab("gateway-stopped", &["curl"]) else { return };
+    let (slow, go, began) = slow_server(&lab.kernel);
+    let (port, _clients) = server(&lab.kernel);
+    let script = format!(
+        "curl -sS --max-time 60 -o slow http://{SERVER}:{slow}/ & read go; echo begun >&2; \
+         curl -sS --max-time 60 http://{SERVER}:{port}/; echo; wait; cat slow"
+    );
+    let log = lab.dir.join("log");
+    let mut command = taut(&["gateway", "--run", "--", "sh", "-c", &script]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let running = lab.spawn(command.stderr(File::create(&log).unwrap()));
+    let mut gateway = Gateway { running, log };
+    let mut stdin = gateway.running.stdin();
+    began.recv_timeout(PATIENCE).unwrap();
+    gateway.running.signal("STOP");
+    // Both sides go on meanwhile: the guest begins a connection, and the server sends what is left.
+    stdin.write_all(b"go\n").unwrap();
+    gateway.says("begun");
+    go.send(()).unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    gateway.running.signal("CONT");
+    let output = gateway.running.output();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["hello", "helloworld"], "{output:?}");
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! A gateway for an emulated machine: Debian's kernel 6.12 in QEMU without KVM, with a card that the gateway carries.
+//!
+//! ```text
+//!   this program as /init ── virtio-net ── QEMU ── a Unix socket ── the gateway ── its sockets in "host" ── veth ── far: servers
+//! ```
+//!
+//! | column | the card's other end |
+//! |---|---|
+//! | taut | `taut gateway --qemu` |
+//! | pasta | `passt`, the same program for machines |
+//! | slirp4netns | QEMU's own network, by the same library, libslirp |
+//! | gvproxy | `gvproxy -listen-qemu` |
+//!
+//! The emulated processor is slow, and it computes all checksums, because these sockets cannot leave them out. So
+//! the figures tell how the gateways compare, not what a machine with KVM would have.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use taut_testbed::{Guest, Scratch, guest};
+
+use crate::gateways::{Kind, Programs, cpu, spawn, wait_for};
+use crate::table::Table;
+use crate::work::{Killed, iperf3_server, quantile, trips};
+use crate::world::{Line, SERVER, World};
+
+/// Set in the machine.
+const SECONDS: &str = "machine_seconds";
+const UP: &str = "machine_up";
+const DOWN: &str = "machine_down";
+/// How long a machine may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// One machine with its gateway in a world of its own.
+pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) -> Result<()> {
+    let machine = Guest::new(&["iperf3"]).and_then(Guest::busybox);
+    let mut machine = machine.context("QEMU, its kernel (scripts/guest-kernel) or iperf3 is missing")?;
+    let world = World::new(Line::Short, "cubic")?;
+    let folder = Scratch::new("gateway-machine");
+    let socket = folder.join("net");
+    let url = format!("unix://{}", socket.display());
+    let mut command = match kind {
+        Kind::Taut => {
+            let mut command = Command::new(&programs.taut);
+            command.args(["gateway", "--quiet", "--control", "none", "--qemu"]).arg(&socket);
+            Some(command)
+        }
+        Kind::Pasta => {
+            let mut command = Command::new(&programs.passt);
+            command.args(["--foreground", "--quiet", "--runas", "0", "--mac-addr", "9a:55:9a:55:9a:55"]);
+            command.args(["-t", "none", "-u", "none", "--socket"]).arg(&socket);
+            Some(command)
+        }
+        Kind::Gvproxy => {
+            let mut command = Command::new(&programs.gvproxy);
+            command.args(["-mtu", "65520", "-ssh-port", "-1", "-listen-qemu", &url]);
+            Some(command)
+        }
+        Kind::Slirp4netns | Kind::Tun2proxy => None,
+    };
+    let gateway = command.as_mut().map(|command| spawn(&world, command)).transpose()?.map(Killed);
+    machine = if gateway.is_some() {
+        wait_for(|| socket.exists().then_some(()), "the gateway's socket")?;
+        machine.plug(&socket)
+    } else {
+        machine.user_network()
+    };
+    let (_up, up) = iperf3_server(&world)?;
+    let (_down, down) = iperf3_server(&world)?;
+    for (name, value) in [(SECONDS, seconds), (UP, up.into()), (DOWN, down.into())] {
+        machine = machine.set(name, &value.to_string());
+    }
+    let said = world.host.enter(|| machine.run("machine", PATIENCE))?;
+    let number = |word: &str| -> Result<f64> {
+        let line = said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(": "));
+        line.and_then(|text| text.trim().parse().ok()).with_context(|| format!("no {word} in:\n{said}"))
+    };
+    for row in [DHCP, UP_RATE, DOWN_RATE, P50, P99] {
+        table.add(kind, &format!("machine: {row}"), number(row)?);
+    }
+    if let Some(used) = gateway.and_then(|gateway| cpu(gateway.0.id())) {
+        let bytes = f64::from(seconds) / 8.0 * (number(UP_RATE)? + number(DOWN_RATE)?) * 1e6;
+        table.add(kind, "machine: CPU-s of the gateway per GB, up and down", used / (bytes / 1e9));
+    }
+    Ok(())
+}
+
+const DHCP: &str = "an address by DHCP after [ms]";
+const UP_RATE: &str = "up, 1 flow [Mbit/s]";
+const DOWN_RATE: &str = "down, 1 flow [Mbit/s]";
+const P50: &str = "request/response, p50 [µs]";
+const P99: &str = "request/response, p99 [µs]";
+
+/// A network from what the link tells.
+const NETWORK: &str = r#"
+export PATH=/bin
+busybox --install -s /bin
+cat >/tmp/dhcp <<'END'
+#!/bin/sh
+[ "$1" = bound ] || exit 0
+[ -z "$mtu" ] || ip link set dev $interface mtu $mtu
+ip addr add $ip/${mask:-24} dev $interface
+ip route add default via $router
+END
+chmod 755 /tmp/dhcp
+ip link set lo up
+ip link set eth0 up
+udhcpc -i eth0 -n -q -f -t 20 -T 1 -O mtu -s /tmp/dhcp >&2
+"#;
+
+/// Whether this program is the first process of a machine.
+pub fn is_inside() -> bool {
+    std::env::var_os(SECONDS).is_some()
+}
+
+/// What the machine does. It is turned off at the end.
+pub fn inside() {
+    guest::inside::run(|| {
+        if let Err(error) = measure() {
+            panic!("{error:#}");
+        }
+    });
+}
+
+fn measure() -> Result<()> {
+    let begun = Instant::now();
+    anyhow::ensure!(Command::new("/bin/busybox").args(["sh", "-c", NETWORK]).status()?.success());
+    println!("{DHCP}: {}", begun.elapsed().as_millis());
+    for (row, port, options) in [(UP_RATE, UP, &[][..]), (DOWN_RATE, DOWN, &["-R"])] {
+        println!("{row}: {}", rate(&std::env::var(port)?, options)? / 1e6);
+    }
+    let all = trips(Duration::from_secs(2))?;
+    println!("{P50}: {}", quantile(&all, 0.5));
+    println!("{P99}: {}", quantile(&all, 0.99));
+    Ok(())
+}
+
+/// Bits a second that the receiver had.
+fn rate(port: &str, options: &[&str]) -> Result<f64> {
+    let (server, seconds) = (Ipv4Addr::from(SERVER).to_string(), std::env::var(SECONDS)?);
+    let mut client = Command::new("/bin/iperf3");
+    client.args(["-c", &server, "-p", port, "-t", &seconds, "-J"]).args(options);
+    let output = client.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let result: serde_json::Value = serde_json::from_str(&text).context(text.clone().into_owned())?;
+    result["end"]["sum_received"]["bits_per_second"].as_f64().with_context(|| text.into_owned())
+}
