@@ -149,8 +149,6 @@ const FEW: u8 = 8;
 /// than that; else what the gateway grants.
 struct Share<'a> {
     flow: &'a Seen<'a>,
-    /// Asked of the gateway for a long piece; 0 as long as there was none.
-    at_once: usize,
     /// So many short pieces more, and the next one is expected to be short.
     long_for: u8,
     /// The guest has room, as the last write has said: nobody else writes.
@@ -158,20 +156,20 @@ struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    const fn new(flow: &'a Seen<'a>, at_once: usize) -> Self {
-        Self { flow, at_once, long_for: 0, has_room: false }
+    const fn new(flow: &'a Seen<'a>) -> Self {
+        Self { flow, long_for: 0, has_room: false }
     }
 
     const fn is_long(&self) -> bool {
         self.long_for > 0
     }
 
-    /// The most that may be taken, and how much of it is held.
-    fn ask(&self) -> (usize, usize) {
+    /// The most that may be taken, and how much of it is held. `long` says how much a long piece may have.
+    fn ask(&self, long: impl FnOnce() -> usize) -> (usize, usize) {
         if !self.is_long() {
             return (LEAST_GRANT, 0);
         }
-        let held = self.flow.hold(self.at_once);
+        let held = self.flow.hold(long());
         (held, held)
     }
 
@@ -190,7 +188,7 @@ impl<'a> Share<'a> {
 }
 
 async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow, AT_ONCE);
+    let mut share = Share::new(flow);
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
         if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
@@ -201,7 +199,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
         let (mut chunks, mut held) = (Vec::new(), 0);
         let taken = poll_fn(|cx| {
             let max;
-            (max, held) = share.ask();
+            (max, held) = share.ask(|| AT_ONCE);
             let taken = if share.is_long() {
                 guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
             } else {
@@ -308,7 +306,7 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
 }
 
 async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow, 0);
+    let mut share = Share::new(flow);
     loop {
         upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
         if Box::pin(carry_down(guest, upstream, &mut share)).await? == Some(0) {
@@ -317,8 +315,9 @@ async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> R
     }
 }
 
-/// The most whole segments that may be taken at once, in bytes.
-const fn whole_segments(mss: usize) -> usize {
+/// The most whole segments that may be taken at once, in bytes. At first a segment is half of the guest's window at most.
+fn whole_segments(guest: &TcpStream) -> usize {
+    let mss = guest.info().map_or(0, |info| info.snd_mss as usize);
     if mss == 0 || mss > AT_ONCE { AT_ONCE } else { AT_ONCE - AT_ONCE % mss }
 }
 
@@ -331,10 +330,7 @@ async fn carry_down(
     if !share.has_room {
         unless_broken(upstream, guest.writable()).await?;
     }
-    if share.is_long() && share.at_once == 0 {
-        share.at_once = whole_segments(guest.info().map_or(0, |info| info.snd_mss as usize));
-    }
-    let (max, held) = share.ask();
+    let (max, held) = share.ask(|| whole_segments(guest));
     let mut bytes = match upstream.try_take(max) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             share.give_back(held);
