@@ -91,6 +91,8 @@ impl Load {
             let config = StackConfig::default().with(|c| {
                 c.addresses = vec![address.parse().unwrap()];
                 c.ip_local_port_range = (1_024, 65_535);
+                // In the end all close at once, and nobody holds what is not over yet.
+                c.max_orphans = 1 << 17;
             });
             Stack::new(Arc::new(config), LinkCaps::plain(1_500), [seed; 32])
         };
