@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 
-use taut::{IncomingFlow, UdpSocket};
+use taut::{IncomingFlow, Refusal, UdpSocket};
 
 use crate::flow::{Side, Then};
 use crate::serve::Handle;
@@ -69,7 +69,7 @@ fn pass_up(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io::R
                         break;
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => hear(guest, &error),
+                    Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
                 }
             }
         }
@@ -84,7 +84,7 @@ fn pass_down(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io:
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    hear(guest, &error);
+                    hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how));
                     continue;
                 }
             };
@@ -98,10 +98,16 @@ fn pass_down(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io:
     })
 }
 
-fn hear(guest: &UdpSocket, error: &io::Error) {
-    if let Some(how) = refusal(error) {
-        // There is a limit on such errors.
-        _ = guest.refuse(how);
+/// Tells the guest what ICMP reported; if the way out cannot say, what the error of its call means. There is a limit on
+/// such errors.
+fn hear(
+    error: &io::Error,
+    reports: impl FnOnce(&mut dyn FnMut(Refusal)) -> bool,
+    refuse: impl Fn(Refusal) -> io::Result<bool>,
+) {
+    let is_told = reports(&mut |how| _ = refuse(how));
+    if let Some(how) = refusal(error).filter(|_| !is_told) {
+        _ = refuse(how);
     }
 }
 
@@ -122,7 +128,7 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
                 let data = &request[..received.len];
                 match upstream.send(received.seq, data).await {
                     Ok(()) => flow.passed(Side::Guest, data.len(), 0),
-                    Err(error) => if let Some(how) = refusal(&error) { _ = guest.refuse(how); },
+                    Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
                 }
             }
             received = upstream.recv(&mut reply) => match received {
@@ -132,7 +138,7 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
                     }
                     flow.passed(Side::Upstream, len, 0);
                 }
-                Err(error) => if let Some(how) = refusal(&error) { _ = guest.refuse(how); },
+                Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
             },
             () = flow.stopped() => return,
         }

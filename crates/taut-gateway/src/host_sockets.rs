@@ -19,9 +19,11 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use taut::Refusal;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
+use crate::icmp_errors;
 use crate::rules::any_port;
 use crate::way_out::{Datagrams, Pings, Upstream, WayOut};
 
@@ -64,6 +66,7 @@ impl WayOut for HostSockets {
     fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
+        icmp_errors::ask(&socket, to.is_ipv4())?;
         socket.bind(&any_port(to).into())?;
         socket.connect(&to.into())?;
         UdpSocket::from_std(socket.into())
@@ -72,6 +75,7 @@ impl WayOut for HostSockets {
     fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
         let socket = ping_socket(to)?;
         socket.set_nonblocking(true)?;
+        icmp_errors::ask(&socket, to.is_ipv4())?;
         socket.connect(&SocketAddr::new(to, 0).into())?;
         // A socket for datagrams like any other, as far as sending and receiving go.
         Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
@@ -177,6 +181,10 @@ impl Datagrams for UdpSocket {
     fn try_send(&self, message: &[u8]) -> io::Result<usize> {
         SockRef::from(self).send(message)
     }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        icmp_errors::hear(self, tell)
+    }
 }
 
 /// A socket for pings of the host.
@@ -211,6 +219,10 @@ impl Pings for HostPings {
             into[..data.len()].copy_from_slice(data);
             return Ok((u16::from_be_bytes([message[6], message[7]]), data.len()));
         }
+    }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        icmp_errors::hear(&self.socket, tell)
     }
 }
 
