@@ -15,9 +15,11 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read as _};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
 use tokio::io::Interest;
@@ -180,6 +182,12 @@ impl Datagrams for UdpSocket {
     /// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
     fn try_send(&self, message: &[u8]) -> io::Result<usize> {
         SockRef::from(self).send(message)
+    }
+
+    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+        let segment = u16::try_from(segment).map_err(io::Error::other)?;
+        let (control, pieces) = ([ControlMessage::UdpGsoSegments(&segment)], [IoSlice::new(message)]);
+        Ok(sendmsg::<()>(self.as_raw_fd(), &pieces, &control, MsgFlags::empty(), None)?)
     }
 
     fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {

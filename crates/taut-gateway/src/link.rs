@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use taut::{
-    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, Stack, State, TcpStream, UdpSocket,
+    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, SendMeta, Stack, State, TcpStream,
+    UdpSocket,
 };
 
 use crate::icmp_errors::meaning;
@@ -91,6 +92,11 @@ impl Datagrams for UdpSocket {
 
     fn try_send(&self, message: &[u8]) -> io::Result<usize> {
         Self::try_send(self, message)
+    }
+
+    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+        let segment = Some(u16::try_from(segment).map_err(io::Error::other)?);
+        self.try_send_with(message, None, &SendMeta { segment, ..SendMeta::default() })
     }
 
     fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
