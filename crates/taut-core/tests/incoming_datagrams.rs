@@ -231,13 +231,15 @@ fn in_22_an_accepted_flow_is_a_connected_socket() {
 
 #[test]
 fn in_23_a_refused_flow_gets_an_icmp_error_about_its_first_datagram() {
-    // RFC 792, RFC 1812 §5.2.7.1 (13), RFC 4443 §3.1: type and code.
+    // RFC 792, RFC 1812 §5.2.7.1 (13), RFC 1191 §4, RFC 4443 §3.1 to §3.3: type and code.
     let cases = [
         (Refusal::Reset, (3, 3), (1, 4)),
         (Refusal::PortUnreachable, (3, 3), (1, 4)),
         (Refusal::HostUnreachable, (3, 1), (1, 3)),
         (Refusal::NetworkUnreachable, (3, 0), (1, 0)),
         (Refusal::Prohibited, (3, 13), (1, 1)),
+        (Refusal::TooBig { mtu: 1_400 }, (3, 4), (2, 0)),
+        (Refusal::TimeExceeded, (11, 0), (3, 0)),
     ];
     for (how, v4, v6) in cases {
         for (from, to) in PAIRS {
@@ -259,7 +261,16 @@ fn in_23_a_refused_flow_gets_an_icmp_error_about_its_first_datagram() {
             let own = if is_v4 { "10.9.0.1" } else { "fd09::1" };
             assert_eq!(header.src, if of_port { addr(to).ip() } else { ip(own) });
             assert_eq!(header.dst, addr(from).ip());
-            assert!(matches!(parse_icmp(&sent[0]), Icmp::DestinationUnreachable { .. }));
+            // The checksum is right.
+            assert!(!matches!(parse_icmp(&sent[0]), Icmp::Other { .. }));
+            let mtu = if how == (Refusal::TooBig { mtu: 1_400 }) { 1_400 } else { 0_u32 };
+            assert_eq!(body[4..8], mtu.to_be_bytes(), "{how:?}");
+            let counters = w.stack.counters();
+            let timed_out = u64::from(how == Refusal::TimeExceeded);
+            assert_eq!(
+                (counters.icmp_out_time_excds, counters.icmp_out_dest_unreachs),
+                (timed_out, 1 - timed_out)
+            );
             assert_eq!(&body[8..], first, "the whole datagram as it arrived");
             assert_eq!((w.stack.pending_flows(), w.stack.counters().datagram_flows_refused), (0, 1));
             // The same again is a new flow.

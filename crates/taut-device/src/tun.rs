@@ -337,10 +337,10 @@ pub(crate) fn checked_name(name: &str) -> io::Result<&str> {
 
 fn explain_open(error: &io::Error) -> io::Error {
     let kind = error.kind();
-    let advice = if kind == io::ErrorKind::NotFound {
-        "; the kernel has no TUN (modprobe tun), or the container hides it"
-    } else {
-        ""
+    let advice = match kind {
+        io::ErrorKind::NotFound => "; the kernel has no TUN (modprobe tun), or the container hides it",
+        io::ErrorKind::PermissionDenied => "; it must be open to this user, as udev makes it (mode 0666)",
+        _ => "",
     };
     io::Error::new(kind, format!("cannot open {DEVICE_NODE}: {error}{advice}"))
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn gw_91_blocks_are_filled_again_when_they_are_back() {
+    fn gw_88_blocks_are_filled_again_when_they_are_back() {
         let mut blocks = Blocks::default();
         let start = |bytes: &Bytes| bytes.as_ptr() as usize;
         // Each of two is lent while the other is filled, as with a guest that takes a piece at once.

@@ -12,14 +12,18 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read as _};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use taut::Refusal;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::blocks;
+use crate::icmp_errors;
 use crate::rules::any_port;
 use crate::way_out::{Datagrams, Pings, Upstream, WayOut};
 
@@ -54,6 +58,7 @@ impl WayOut for HostSockets {
     fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
+        icmp_errors::ask(&socket, to.is_ipv4())?;
         socket.bind(&any_port(to).into())?;
         socket.connect(&to.into())?;
         UdpSocket::from_std(socket.into())
@@ -62,6 +67,7 @@ impl WayOut for HostSockets {
     fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
         let socket = ping_socket(to)?;
         socket.set_nonblocking(true)?;
+        icmp_errors::ask(&socket, to.is_ipv4())?;
         socket.connect(&SocketAddr::new(to, 0).into())?;
         // A socket for datagrams like any other, as far as sending and receiving go.
         Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
@@ -155,6 +161,16 @@ impl Datagrams for UdpSocket {
     fn try_send(&self, message: &[u8]) -> io::Result<usize> {
         SockRef::from(self).send(message)
     }
+
+    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+        let segment = u16::try_from(segment).map_err(io::Error::other)?;
+        let (control, pieces) = ([ControlMessage::UdpGsoSegments(&segment)], [IoSlice::new(message)]);
+        Ok(sendmsg::<()>(self.as_raw_fd(), &pieces, &control, MsgFlags::empty(), None)?)
+    }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        icmp_errors::hear(self, tell)
+    }
 }
 
 /// A socket for pings of the host.
@@ -189,5 +205,9 @@ impl Pings for HostPings {
             into[..data.len()].copy_from_slice(data);
             return Ok((u16::from_be_bytes([message[6], message[7]]), data.len()));
         }
+    }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        icmp_errors::hear(&self.socket, tell)
     }
 }

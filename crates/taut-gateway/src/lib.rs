@@ -19,6 +19,7 @@
 //! | `counters.rs` | what is counted |
 //! | `serve.rs` | [`Server`]: the runner, a task for each flow |
 //! | `tcp.rs`, `relay.rs` | a connection from its beginning to its end; bytes both ways |
+//! | `icmp_errors.rs` | what ICMP errors from beyond mean for a guest, and how the host's kernel hands them out |
 //! | `apart.rs` | a part of a task that is polled only when something woke it |
 //! | `datagrams.rs` | a flow of UDP, and pings |
 //! | `forward.rs` | ports of the host that lead to a guest |
@@ -44,6 +45,7 @@ mod forward;
 mod gateway;
 mod guests;
 mod host_sockets;
+mod icmp_errors;
 pub mod inside;
 mod limits;
 mod link;

@@ -5,8 +5,12 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use taut::{ConnOptions, DatagramOptions, PingSocket, Stack, State, TcpStream, UdpSocket};
+use taut::{
+    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, SendMeta, Stack, State, TcpStream,
+    UdpSocket,
+};
 
+use crate::icmp_errors::meaning;
 use crate::rules::any_port;
 use crate::way_out::{Datagrams, LOOK_EVERY, Pings, Upstream, WayOut};
 
@@ -29,7 +33,7 @@ impl WayOut for Link {
     }
 
     fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = UdpSocket::bind_with(&self.stack, any_port(to), &DatagramOptions::default())?;
+        let socket = UdpSocket::bind_with(&self.stack, any_port(to), &with_errors())?;
         // Connecting to an address waits for nothing.
         let connected = std::pin::pin!(socket.connect(to))
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
@@ -41,7 +45,7 @@ impl WayOut for Link {
 
     fn pings(&self, to: IpAddr) -> io::Result<LinkPings> {
         let any = any_port(SocketAddr::new(to, 0));
-        Ok(LinkPings { socket: PingSocket::bind(&self.stack, any, &DatagramOptions::default())?, to })
+        Ok(LinkPings { socket: PingSocket::bind(&self.stack, any, &with_errors())?, to })
     }
 }
 
@@ -89,6 +93,31 @@ impl Datagrams for UdpSocket {
     fn try_send(&self, message: &[u8]) -> io::Result<usize> {
         Self::try_send(self, message)
     }
+
+    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+        let segment = Some(u16::try_from(segment).map_err(io::Error::other)?);
+        self.try_send_with(message, None, &SendMeta { segment, ..SendMeta::default() })
+    }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        hear(|| self.recv_error(), tell)
+    }
+}
+
+/// A socket that hears all that ICMP says about its datagrams.
+fn with_errors() -> DatagramOptions {
+    DatagramOptions { recv_errors: true, ..DatagramOptions::default() }
+}
+
+fn hear(next: impl Fn() -> io::Result<Option<IcmpReport>>, tell: &mut dyn FnMut(Refusal)) -> bool {
+    let mut is_told = false;
+    while let Ok(Some(IcmpReport { kind, code, mtu, to, .. })) = next() {
+        is_told = true;
+        if let Some(how) = meaning(to.is_ipv4(), kind, code, mtu) {
+            tell(how);
+        }
+    }
+    is_told
 }
 
 /// A socket for pings of a stack.
@@ -110,5 +139,9 @@ impl Pings for LinkPings {
                 return Ok((reply.seq, reply.len));
             }
         }
+    }
+
+    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+        hear(|| self.socket.recv_error(), tell)
     }
 }

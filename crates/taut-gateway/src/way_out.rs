@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use taut::FlowKind;
+use taut::{FlowKind, Refusal};
 
 use crate::flow::Failure;
 
@@ -87,6 +87,20 @@ pub trait Datagrams: Send + Sync + 'static {
     /// # Errors
     /// Those of [`try_recv`](Self::try_recv).
     fn try_send(&self, message: &[u8]) -> io::Result<usize>;
+
+    /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many bytes were sent.
+    ///
+    /// # Errors
+    /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is sent alone then.
+    fn try_send_segments(&self, _message: &[u8], _segment: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Hands out what ICMP reported, all of it, and returns whether there was anything. A way that cannot tell more than
+    /// the error of a call returns false.
+    fn hear(&self, _tell: &mut dyn FnMut(Refusal)) -> bool {
+        false
+    }
 }
 
 /// A socket that sends echo requests.
@@ -96,6 +110,11 @@ pub trait Pings: Send + Sync + 'static {
 
     /// Receives a reply: its number, and how many bytes of data were copied. Cancel safe.
     fn recv(&self, into: &mut [u8]) -> impl Future<Output = io::Result<(u16, usize)>> + Send;
+
+    /// As [`Datagrams::hear`].
+    fn hear(&self, _tell: &mut dyn FnMut(Refusal)) -> bool {
+        false
+    }
 }
 
 /// What an error of a way out means for the guest.
@@ -119,10 +138,29 @@ pub fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What the guest hears of an error about its datagrams.
-pub(crate) fn refusal(error: &io::Error) -> Option<taut::Refusal> {
-    failure(error).refusal(FlowKind::Udp)
+/// What the guest hears of an error about its datagrams. Of a full queue of this host it hears nothing, as of any other.
+pub(crate) fn refusal(error: &io::Error) -> Option<Refusal> {
+    match failure(error) {
+        Failure::NoResources => None,
+        failure => failure.refusal(FlowKind::Udp),
+    }
 }
 
 /// How often a side that cannot announce its end is looked at while the other side makes it wait.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn gw_84_a_full_queue_of_this_host_is_no_error_for_a_guest() {
+        for full in [Errno::NOBUFS, Errno::NOMEM] {
+            assert_eq!(refusal(&full.into()), None, "{full}");
+        }
+        let unreachable = io::Error::from(Errno::HOSTUNREACH);
+        assert_eq!(refusal(&unreachable), Some(Refusal::HostUnreachable));
+    }
+}

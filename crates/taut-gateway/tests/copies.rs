@@ -1,4 +1,4 @@
-//! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces and packets: GW-79 and 90
+//! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces and packets: GW-79 and 87
 //! of `docs/gateway.md`.
 //!
 //! ```text
@@ -255,7 +255,7 @@ fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
 }
 
 #[test]
-fn gw_90_long_pieces_for_the_guest_are_whole_segments() {
+fn gw_87_long_pieces_for_the_guest_are_whole_segments() {
     for mtu in [1_500, 9_000, 65_520] {
         // IPv4, TCP, timestamps. A segment is half of the guest's largest window at most, which is small while the server
         // says its first.

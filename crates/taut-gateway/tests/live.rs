@@ -361,6 +361,41 @@ fn gw_24_datagrams_and_pings_pass_and_so_do_refusals() {
     assert_eq!((counters.pings, counters.udp_flows), (2, 3), "{counters:?}");
 }
 
+#[test]
+fn gw_86_datagrams_that_wait_together_arrive_as_they_were() {
+    // A path on which no piece of 1,400 bytes can be cut from a longer one.
+    const NARROW: [u8; 4] = [10, 57, 0, 1];
+    let Some(world) = plain() else { return };
+    world.far.run("ip route add local 10.57.0.0/16 dev lo mtu 1300").unwrap();
+    // Of one length, shorter ones among them, empty ones, and longer ones, which the guest's kernel cuts.
+    let mut lens = vec![1_400; 30];
+    lens.extend([700, 1_400, 1_400, 0, 0, 3, 1_400, 1_401, 1_401, 9, 9, 9, 8]);
+    lens.extend([4_000; 4]);
+    for address in [SERVER, NARROW] {
+        let server = world.far.enter(|| UdpSocket::bind((Ipv4Addr::from(address), 0))).unwrap().unwrap();
+        SockRef::from(&server).set_recv_buffer_size(4 << 20).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let client = world.udp(server.local_addr().unwrap());
+        let mut message = [0; 8_192];
+        // Little waits for a flow that is not decided yet.
+        client.send(b"first").unwrap();
+        assert_eq!(again(|| server.recv(&mut message)).unwrap(), 5);
+        for round in 0..20_usize {
+            let sent: Vec<Vec<u8>> =
+                lens.iter().enumerate().map(|(at, &len)| vec![(round * 47 + at) as u8; len]).collect();
+            sent.iter().for_each(|message| assert_eq!(client.send(message).unwrap(), message.len()));
+            for (at, expected) in sent.iter().enumerate() {
+                let len = again(|| server.recv(&mut message)).unwrap();
+                assert!(
+                    message[..len] == expected[..],
+                    "{address:?}, round {round}, message {at}: {len} bytes"
+                );
+            }
+        }
+    }
+    assert_eq!(world.counters().bytes_up, 2 * (5 + 20 * lens.iter().sum::<usize>() as u64));
+}
+
 /// A question of type A.
 fn asks(name: &str) -> Vec<u8> {
     let mut message = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];

@@ -238,20 +238,30 @@ pub(crate) fn incoming(cursor: &mut Cursor<'_>) -> Result<IncomingOptions, Troub
     })
 }
 
-const REFUSALS: [Refusal; 5] = [
+const REFUSALS: [Refusal; 6] = [
     Refusal::Reset,
     Refusal::PortUnreachable,
     Refusal::HostUnreachable,
     Refusal::NetworkUnreachable,
     Refusal::Prohibited,
+    Refusal::TimeExceeded,
 ];
+/// The MTU follows.
+const TOO_BIG: u8 = REFUSALS.len() as u8;
 
 pub(crate) fn put_refusal(out: &mut Vec<u8>, how: Refusal) {
+    if let Refusal::TooBig { mtu } = how {
+        out.push(TOO_BIG);
+        return put_number(out, mtu.into());
+    }
     out.push(REFUSALS.iter().position(|&known| known == how).map_or(UNKNOWN, |at| at as u8));
 }
 
 pub(crate) fn refusal(cursor: &mut Cursor<'_>) -> Result<Refusal, Trouble> {
     let number = cursor.byte()?;
+    if number == TOO_BIG {
+        return Ok(Refusal::TooBig { mtu: cursor.small()? });
+    }
     REFUSALS
         .get(usize::from(number))
         .copied()
@@ -404,7 +414,7 @@ mod tests {
         };
         let other = again(put_incoming, incoming, &options);
         assert_eq!(format!("{other:?}"), format!("{options:?}"));
-        for how in REFUSALS {
+        for how in REFUSALS.into_iter().chain([Refusal::TooBig { mtu: 1_400 }]) {
             assert_eq!(again(|out, how| put_refusal(out, *how), refusal, &how), how);
         }
     }

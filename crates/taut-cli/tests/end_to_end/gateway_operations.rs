@@ -1,5 +1,5 @@
 //! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens
-//! to the host: GW-62 to 70 and 92 of `docs/gateway.md`.
+//! to the host: GW-62 to 70 and 89 of `docs/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -412,7 +412,7 @@ fn gw_69_the_hosts_network_goes_away_and_comes_back() {
 
 /// As when the machine sleeps, but that time goes on: with more timers that are late than after sleep.
 #[test]
-fn gw_92_a_gateway_that_was_stopped_goes_on() {
+fn gw_89_a_gateway_that_was_stopped_goes_on() {
     let Some(lab) = lab("gateway-stopped", &["curl"]) else { return };
     let (slow, go, began) = slow_server(&lab.kernel);
     let (port, _clients) = server(&lab.kernel);

@@ -153,6 +153,82 @@ fn px_19_no_rights_are_left_after_the_start() {
     assert!(all.iter().all(|set| *set != 0), "{all:x?}");
 }
 
+/// That no thread of a process has a right left: the fields of its status.
+fn has_given_up(process: u32) {
+    let mut count = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        for expected in
+            ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+        {
+            assert!(status.lines().any(|line| line == expected), "{expected}: {status}");
+        }
+        count += 1;
+    }
+    assert!(count > 2, "{count} threads");
+}
+
+#[test]
+fn px_19_it_serves_without_rights_over_every_kind_of_device() {
+    const OWN: [&str; 6] = ["--address", "10.9.0.2/24", "--address", "fd09::2/64", "--control", "none"];
+    const READY: &str = "a proxy at 127.0.0.1:1080";
+    let Some(lab) = lab("proxy-devices") else { return };
+    let hash = lab.file("file", 8 << 20);
+    let proxy = |device: &str, more: &[&str]| {
+        lab.taut(&[&["proxy", "--device", device], &OWN[..], more].concat(), READY)
+    };
+    // An Ethernet interface, whose other end is a kernel.
+    let far = Kernel::new().unwrap();
+    lab.kernel.veth(&far, Subnet(9), 1_500).unwrap();
+    lab.kernel.run("ip address flush dev veth0").unwrap();
+    far.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
+    let (port, _clients) = server(&far);
+    for (device, shards) in [("packet:veth0", "1"), ("packet:veth0", "2"), ("xdp:veth0", "1")] {
+        let proxy = proxy(device, &["--gateway", "10.9.0.1", "--shards", shards]);
+        let args = ["--socks5", "127.0.0.1:1080", "-T", "file"];
+        let (said, code) = curl(&lab, &args, &format!("http://{SERVER}:{port}/"));
+        assert_eq!((said, code), (format!("{} {hash}", 8 << 20), Some(0)), "{device}, {shards}");
+        has_given_up(proxy.id());
+        proxy.interrupt();
+        assert_eq!(proxy.output().status.code(), Some(0), "{device}");
+    }
+    let mut two = taut(&[&["proxy", "--device", "xdp:veth0", "--shards", "2"], &OWN[..]].concat());
+    let refused = lab.output(&mut two);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("one queue; use one shard") && refused.status.code() == Some(1), "{said}");
+    // Frames by a socket of Unix, to another stack; either one makes the socket.
+    let peer = ["serve", ".", "--port", "8000", "--control", "none", "--address", "10.9.0.1/24"];
+    let peer = [&peer[..], &["--address", "fd09::1/64", "--device"]].concat();
+    for kind in ["stream", "dgram"] {
+        for makes_it in [true, false] {
+            let place = format!("{kind}-{makes_it}");
+            let (listens, connects) = (format!("{kind}-listen:{place}"), format!("{kind}:{place}"));
+            let first = |args: &[&str]| {
+                let first = lab.spawn(taut(args).stdin(Stdio::null()).stderr(Stdio::piped()));
+                eventually("the socket is there", || lab.dir.join(&place).exists());
+                first
+            };
+            let (proxy, peer) = if makes_it {
+                let mut proxy = first(&[&["proxy", "--device", &listens], &OWN[..]].concat());
+                let peer = lab.taut(&[&peer[..], &[&connects]].concat(), "serving");
+                proxy.wait_for(READY);
+                (proxy, peer)
+            } else {
+                let peer = first(&[&peer[..], &[&listens]].concat());
+                (proxy(&connects, &[]), peer)
+            };
+            let args = ["--socks5", "127.0.0.1:1080", "-o", "fetched"];
+            assert_eq!(curl(&lab, &args, "http://10.9.0.1:8000/file").1, Some(0), "{place}");
+            let [sent, fetched] = ["file", "fetched"].map(|name| std::fs::read(lab.dir.join(name)).unwrap());
+            assert!(sent == fetched, "{place}");
+            has_given_up(proxy.id());
+            proxy.interrupt();
+            assert_eq!(proxy.output().status.code(), Some(0), "{place}");
+            drop(peer);
+        }
+    }
+}
+
 #[test]
 fn px_16_a_login_by_a_file_and_wrong_arguments() {
     let Some(lab) = lab("proxy-login") else { return };

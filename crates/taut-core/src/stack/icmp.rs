@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use taut_wire::{Fragment, Icmp, IpHeader, Unreachable, fragment, icmp, protocol, raw};
 
 use super::Stack;
-use super::incoming::{FlowKind, Receiver};
+use super::incoming::{FlowKind, Receiver, Refusal};
 use super::input::head;
 use super::replies::{self, Reply};
 use crate::datagram::DatagramKind;
@@ -69,16 +69,20 @@ impl Stack {
         now: Instant,
         own: IpAddr,
         peer: IpAddr,
-        code: Unreachable,
+        how: Refusal,
         quoted: &[u8],
     ) -> bool {
         if !self.datagrams.icmp_limit.allows_refusal(&self.config.icmp, now) {
             self.counters.icmp_out_rate_limited += 1;
             return false;
         }
-        let write = |buf: &mut [u8], quoted: &[u8]| icmp::emit_unreachable(buf, own, peer, code, quoted);
+        let write = |buf: &mut [u8], quoted: &[u8]| how.emit(buf, own, peer, quoted);
         let sent = self.push_error(own, peer, quoted, write);
-        self.counters.icmp_out_dest_unreachs += u64::from(sent);
+        if how == Refusal::TimeExceeded {
+            self.counters.icmp_out_time_excds += u64::from(sent);
+        } else {
+            self.counters.icmp_out_dest_unreachs += u64::from(sent);
+        }
         sent
     }
 

@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 
 use taut_wire::udp::{self, UdpHeader};
-use taut_wire::{IpHeader, Unreachable, protocol, raw};
+use taut_wire::{IpHeader, protocol, raw};
 
 use super::sources::Sources;
 use super::table::PendingFlow;
@@ -223,11 +223,9 @@ impl Stack {
 
     /// Sends an ICMP error about a datagram to the peer of its flow. Returns whether the limit allows it.
     fn refuse_datagram(&mut self, now: Instant, tuple: &Tuple, how: Refusal, quoted: &[u8]) -> bool {
-        // Nobody can reset what is no connection.
-        let code = how.unreachable().unwrap_or(Unreachable::Port);
         let how = if how == Refusal::Reset { Refusal::PortUnreachable } else { how };
         let src = self.source_of_error(tuple.local.ip(), how);
-        self.send_refusal(now, src, tuple.peer.ip(), code, quoted)
+        self.send_refusal(now, src, tuple.peer.ip(), how, quoted)
     }
 
     // ---- the end ----

@@ -168,12 +168,11 @@ impl Stack {
         let Some(flow) = self.end_flow(slot) else { return false };
         self.counters.flows_refused += 1;
         let syn = flow.syn();
-        match how.unreachable() {
-            None => self.reset(&flow.tuple, &syn, 1),
-            Some(code) => {
-                let src = self.source_of_error(flow.tuple.local.ip(), how);
-                self.replies.push(Reply::Icmp(refusal::icmp_error(src, &flow.tuple, &syn, code)));
-            }
+        if how == Refusal::Reset {
+            self.reset(&flow.tuple, &syn, 1);
+        } else {
+            let src = self.source_of_error(flow.tuple.local.ip(), how);
+            self.replies.push(Reply::Icmp(refusal::icmp_error(src, &flow.tuple, &syn, how)));
         }
         true
     }

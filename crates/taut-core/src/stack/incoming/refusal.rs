@@ -4,11 +4,12 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use taut_wire::icmp::Trouble;
 use taut_wire::{Ecn, IpHeader, TcpHeader, Unreachable, icmp, protocol, tcp};
 
 use crate::words::Tuple;
 
-/// How a flow is refused. What a kernel's `connect` reports then is in parentheses.
+/// How a flow is refused, or what its datagrams came to. What a kernel's `connect` reports then is in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A reset, as of a port where nothing listens (`ECONNREFUSED`). To a flow of datagrams, ICMP port unreachable.
@@ -21,24 +22,34 @@ pub enum Refusal {
     NetworkUnreachable,
     /// ICMP administratively prohibited (`EHOSTUNREACH`, with IPv6 `EACCES`).
     Prohibited,
+    /// ICMP fragmentation needed, with IPv6 packet too big (`EMSGSIZE`), as a gateway hears it from beyond.
+    TooBig {
+        /// The largest packet that passes, its IP header included.
+        mtu: u32,
+    },
+    /// ICMP time exceeded in transit (`EHOSTUNREACH`), as a gateway hears it from beyond.
+    TimeExceeded,
 }
 
 impl Refusal {
-    /// The reason in an ICMP error; none for a reset.
-    pub(crate) const fn unreachable(self) -> Option<Unreachable> {
-        match self {
-            Self::Reset => None,
-            Self::PortUnreachable => Some(Unreachable::Port),
-            Self::HostUnreachable => Some(Unreachable::Host),
-            Self::NetworkUnreachable => Some(Unreachable::Network),
-            Self::Prohibited => Some(Unreachable::Prohibited),
-        }
+    /// Writes the ICMP error from `src` about the packet `quoted` into `buf`, and returns its length. Nobody can reset what
+    /// is no connection: that is an unreachable port.
+    pub(crate) fn emit(self, buf: &mut [u8], src: IpAddr, dst: IpAddr, quoted: &[u8]) -> usize {
+        let code = match self {
+            Self::Reset | Self::PortUnreachable => Unreachable::Port,
+            Self::HostUnreachable => Unreachable::Host,
+            Self::NetworkUnreachable => Unreachable::Network,
+            Self::Prohibited => Unreachable::Prohibited,
+            Self::TooBig { mtu } => Unreachable::FragmentationNeeded { mtu },
+            Self::TimeExceeded => return icmp::emit_trouble(buf, src, dst, Trouble::HopLimit, quoted),
+        };
+        icmp::emit_unreachable(buf, src, dst, code, quoted)
     }
 }
 
 /// An ICMP error from `src` to the peer of a flow, about its SYN, as a whole packet. The SYN is quoted as far as it was
 /// remembered: addresses, ports, numbers and options.
-pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, code: Unreachable) -> Vec<u8> {
+pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, how: Refusal) -> Vec<u8> {
     let (peer, local) = (tuple.peer.ip(), tuple.local.ip());
     let is_v4 = peer.is_ipv4();
     let header_len = if is_v4 { 20 } else { 40 };
@@ -60,7 +71,7 @@ pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, code: Unre
 
     let own = if is_v4 { protocol::ICMP } else { protocol::ICMPV6 };
     let mut packet = alloc::vec![0; header_len + icmp::HEADER_LEN + quoted.len()];
-    let len = icmp::emit_unreachable(&mut packet[header_len..], src, peer, code, &quoted);
+    let len = how.emit(&mut packet[header_len..], src, peer, &quoted);
     header(src, peer, own, len).emit(&mut packet, 0);
     packet
 }
