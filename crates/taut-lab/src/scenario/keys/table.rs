@@ -170,7 +170,7 @@ const LINK: &[Key] = &[
             NONE,
             r#""cell.csv""#,
             "In the place of the rate, a file with what a line could carry towards the receiver: rates over time as CSV, mahimahi's \
-             format, or a pcapng of arrivals; it begins again after its end",
+             format, or a capture of arrivals; it begins again after its end",
         ),
     ),
     only(
