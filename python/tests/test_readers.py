@@ -103,7 +103,7 @@ def test_py_24_flent_draws(run: Path, tmp_path: Path, plot: str) -> None:
     flent(run, "-p", plot, "-o", str(tmp_path / "plot.svg"))
     picture = (tmp_path / "plot.svg").read_text()
     # Text is drawn as outlines, each after a comment with its words.
-    assert "two: taut sim, seed 1" in picture or plot == "box_totals"
+    assert "two: run, taut sim, seed 1" in picture or plot == "box_totals"
     assert "Mbits/s" in picture and picture.count("<path") > 20
 
 
