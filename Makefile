@@ -173,8 +173,7 @@ python-test: ## its tests, in python/target/venv: figures are the command's, bit
 	TAUT=$(abspath target)/release/taut scripts/python --test $(ARGS)
 
 sweep-2000: ## a sweep of 2,000 runs on a Ray cluster of two nodes, one of them removed meanwhile, and on this machine: equal rows
-	$(CARGO) build --release --locked --quiet -p taut-cli
-	TAUT=$(abspath target)/release/taut TAUT_SWEEP_RUNS=2000 scripts/python --test -s -k loses_a_node
+	TAUT_SWEEP_RUNS=2000 CARGO=$(CARGO) scripts/python --test -s -k loses_a_node
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
 	$(CARGO) package --workspace --locked $(ARGS)

@@ -2,15 +2,24 @@
 //! same: `flent -p upload run.flent`. Called by `files.rs`.
 //!
 //! The file is one of flent's test `tcp_nup`: goodput of each flow by interval, their sum and average, and
-//! the smoothed round-trip time of the sender, where flent puts what it reads from `ss`. There are no pings
-//! in a run, and so no series of them. Virtual time begins at 0, which is 1970 for a reader.
+//! where flent puts what it reads from `ss`, the sender's smoothed round-trip time, its pacing rate and its
+//! delivery rate. There are no pings in a run, and so no series of them. Virtual time begins at 0, which is
+//! 1970 for a reader.
 
 use serde_json::{Map, Value, json};
 
-use crate::data::RunData;
+use crate::data::{Interval, RunData};
 
 /// The version of the format.
 const VERSION: u32 = 3;
+
+/// What `ss` tells flent of a connection: its name there, its unit, and where a run has it.
+type Told = (&'static str, &'static str, fn(&Interval) -> Option<f64>);
+const TOLD: [Told; 3] = [
+    ("tcp_rtt", "ms", |point| point.srtt_s.map(|s| s * 1e3)),
+    ("tcp_pacing_rate", "Mbits/s", |point| point.pacing_bps.map(|bps| bps / 1e6)),
+    ("tcp_delivery_rate", "Mbits/s", |point| Some(point.delivery_bps / 1e6)),
+];
 
 /// The file's text.
 pub(crate) fn text(data: &RunData) -> String {
@@ -18,20 +27,27 @@ pub(crate) fn text(data: &RunData) -> String {
         data.series.iter().flat_map(|series| series.points.iter().map(|point| point.t_s)).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
-    let (mut results, mut raw) = (Map::new(), Map::new());
+    let (mut results, mut raw, mut units) = (Map::new(), Map::new(), Map::new());
     let mut goodputs: Vec<Vec<Option<f64>>> = Vec::new();
     for series in &data.series {
         let name = format!("TCP upload::{}", series.flow + 1);
         // A flow that began later has no value before.
         let at = |t_s: &f64| series.points.iter().find(|point| point.t_s == *t_s);
         let goodput: Vec<_> = times.iter().map(|t_s| at(t_s).map(|point| point.goodput_bps / 1e6)).collect();
-        let rtt: Vec<_> =
-            times.iter().map(|t_s| at(t_s).and_then(|point| point.srtt_s).map(|s| s * 1e3)).collect();
         let values = series.points.iter().map(|point| {
-            json!({ "t": point.t_s, "val": point.goodput_bps / 1e6, "tcp_rtt": point.srtt_s.map(|s| s * 1e3) })
+            let mut values = json!({ "t": point.t_s, "val": point.goodput_bps / 1e6 });
+            for (told, _, value) in TOLD {
+                values[told] = json!(value(point));
+            }
+            values
         });
         raw.insert(name.clone(), values.collect());
-        results.insert(format!("{name}::tcp_rtt"), json!(rtt));
+        for (told, unit, value) in TOLD {
+            let told = format!("{name}::{told}");
+            let values: Vec<_> = times.iter().map(|t_s| at(t_s).and_then(value)).collect();
+            units.insert(told.clone(), json!({ "UNITS": unit }));
+            results.insert(told, json!(values));
+        }
         results.insert(name, json!(goodput));
         goodputs.push(goodput);
     }
@@ -59,6 +75,7 @@ pub(crate) fn text(data: &RunData) -> String {
         "STEP_SIZE": meta.interval_s,
         "IP_VERSION": 4,
         "TEST_PARAMETERS": { "upload_streams": data.series.len() },
+        "SERIES_META": units,
     });
     let file: Value = json!({
         "version": VERSION, "metadata": metadata, "x_values": times, "results": results, "raw_values": raw,

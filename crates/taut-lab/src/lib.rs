@@ -28,6 +28,7 @@ pub mod live;
 pub mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod pcap;
 pub mod pcapng;
 #[cfg(feature = "live")]
 mod perfetto;

@@ -118,18 +118,20 @@ pub fn arrivals(bytes: &[u8]) -> Result<Vec<(u64, u32)>, String> {
     Ok(packets)
 }
 
-fn interface(body: &[u8], big: bool) -> Result<Interface, String> {
-    let link_bytes = match half(body, 0, big) {
+/// The bytes in front of IP on a link of this type.
+pub(crate) fn link_bytes(link_type: u16) -> Result<u32, String> {
+    match link_type {
         // Ethernet, Linux's cooked form and its second version, IP without a header.
-        Some(1) => 14,
-        Some(113) => 16,
-        Some(276) => 20,
-        Some(LINKTYPE_RAW | 12 | 14 | 228 | 229) => 0,
-        Some(other) => {
-            return Err(format!("captures of link type {other} are not known; Ethernet and IP are"));
-        }
-        None => return Err("an interface's block is damaged".to_owned()),
-    };
+        1 => Ok(14),
+        113 => Ok(16),
+        276 => Ok(20),
+        LINKTYPE_RAW | 12 | 14 | 228 | 229 => Ok(0),
+        other => Err(format!("captures of link type {other} are not known; Ethernet and IP are")),
+    }
+}
+
+fn interface(body: &[u8], big: bool) -> Result<Interface, String> {
+    let link_bytes = link_bytes(half(body, 0, big).ok_or("an interface's block is damaged")?)?;
     // Without an option, microseconds.
     let mut per_second = 1_000_000_u64;
     let mut rest = body.get(8..).unwrap_or_default();
@@ -144,7 +146,8 @@ fn interface(body: &[u8], big: bool) -> Result<Interface, String> {
     Ok(Interface { link_bytes, per_second })
 }
 
-fn word(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
+/// Four bytes as a number.
+pub(crate) fn word(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
     let bytes: [u8; 4] = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
 }

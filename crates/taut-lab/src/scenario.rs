@@ -500,8 +500,13 @@ impl Scenario {
             if flow.pair.is_some_and(|pair| pair >= self.pairs()) {
                 return wrong(
                     &format!("flows.{index}.pair"),
-                    format!("there are {} pairs, numbered from 0", self.pairs()),
+                    format!("must be less than {}, the number of pairs", self.pairs()),
                 );
+            }
+        }
+        for (name, faults) in [("faults", &self.link.faults), ("back-faults", &self.link.back_faults)] {
+            if faults.reorder > 0.0 && faults.reorder_delay.is_none() {
+                return wrong(&format!("link.{name}.reorder"), "needs reorder-delay".into());
             }
         }
         if self.topology.kind.is_pair() {

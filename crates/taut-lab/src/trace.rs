@@ -5,12 +5,12 @@
 //! |---|---|
 //! | CSV, `0.0,12mbit`: seconds and a rate, of `tc`'s units or bits per second | the rate from a time on; the last line is the end, where it begins again. Rates include Ethernet's 38 bytes per packet, as everywhere |
 //! | mahimahi's: a millisecond on each line | a moment at which 1500 bytes of IP can leave; the last is also the end |
-//! | pcapng | an arrival: a moment at which as many bytes of IP can leave; a saturated line shows its capacity so. The last is the end |
+//! | pcapng, pcap | an arrival: a moment at which as many bytes of IP can leave; a saturated line shows its capacity so. The last is the end |
 
 use taut_core::Duration;
 use taut_link::{Moment, NicSpec, Rate, Trace};
 
-use crate::pcapng;
+use crate::{pcap, pcapng};
 
 /// Bytes that one of mahimahi's moments carries.
 const MAHIMAHI_BYTES: u32 = 1_500;
@@ -27,9 +27,14 @@ pub fn parse(bytes: &[u8]) -> Result<Trace, String> {
         return Err(format!("the file has more than {} MiB", BYTES_MAX >> 20));
     }
     if pcapng::is_one(bytes) {
-        return arrivals(bytes);
+        return arrivals(&pcapng::arrivals(bytes)?);
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "is neither text nor pcapng".to_owned())?;
+    if pcap::is_one(bytes) {
+        return arrivals(&pcap::arrivals(bytes)?);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "is neither text nor a capture".to_owned())?;
+    // Spreadsheets begin a text with this.
+    let text = text.trim_start_matches('\u{feff}');
     let lines: Vec<(usize, &str)> = text
         .lines()
         .enumerate()
@@ -98,8 +103,7 @@ fn mahimahi(lines: &[(usize, &str)]) -> Result<Trace, String> {
     finish(&moments, end, 0)
 }
 
-fn arrivals(bytes: &[u8]) -> Result<Trace, String> {
-    let packets = pcapng::arrivals(bytes)?;
+fn arrivals(packets: &[(u64, u32)]) -> Result<Trace, String> {
     let begin = packets.iter().map(|(ns, _)| *ns).min().ok_or("has no packets")?;
     let mut moments: Vec<Moment> = packets
         .iter()
@@ -118,6 +122,23 @@ fn finish(moments: &[Moment], end: Duration, overhead_bytes: u32) -> Result<Trac
 mod tests {
     use super::*;
 
+    /// A packet of 1500 bytes of IP each millisecond of a second, from 5 s on, cut off after 60 bytes.
+    fn tcpdump(magic: u32, second: u32, big: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut put = |words: &[u32]| {
+            words.iter().for_each(|word| {
+                bytes.extend(if big { word.to_be_bytes() } else { word.to_le_bytes() });
+            });
+        };
+        // Version 2.4 is two halves.
+        put(&[magic, if big { 2 << 16 | 4 } else { 4 << 16 | 2 }, 0, 0, 60, 1]);
+        for ms in 0..=1_000 {
+            put(&[5 + ms / 1_000, ms % 1_000 * (second / 1_000), 60, 1_514]);
+            put(&[0; 15]);
+        }
+        bytes
+    }
+
     #[test]
     fn lab_08_each_format_says_the_same_of_the_same_line() {
         // 1500 bytes each millisecond are 12 Mbit/s.
@@ -126,6 +147,7 @@ mod tests {
         assert_eq!((mahimahi.bytes_per_second(), mahimahi.period()), (1_500_000, Duration::from_secs(1)));
         let csv = parse(b"t_s,rate\n# a comment\n0,12mbit\n0.5, 12000000\n1.0,0\n").unwrap();
         assert_eq!((csv.bytes_per_second(), csv.period()), (1_500_000, Duration::from_secs(1)));
+        assert_eq!(parse("\u{feff}0,12mbit\r\n1,0\r\n".as_bytes()).unwrap().bytes_per_second(), 1_500_000);
         // An arrival each millisecond from 5 s on, cut off after 60 bytes; the first is the beginning.
         let mut capture = pcapng::begin(&["receiver".to_owned()]);
         for ms in 0..=1_000_u64 {
@@ -133,6 +155,15 @@ mod tests {
         }
         let capture = parse(&capture).unwrap();
         assert_eq!((capture.bytes_per_second(), capture.period()), (1_501_500, Duration::from_secs(1)));
+        // The same by `tcpdump -w` on an Ethernet interface, in both orders of bytes and both units of time.
+        for (magic, second, big) in [
+            (0xa1b2_c3d4_u32, 1_000_000_u32, false),
+            (0xa1b2_c3d4, 1_000_000, true),
+            (0xa1b2_3c4d, 1_000_000_000, false),
+        ] {
+            let capture = parse(&tcpdump(magic, second, big)).unwrap();
+            assert_eq!((capture.bytes_per_second(), capture.period()), (1_501_500, Duration::from_secs(1)));
+        }
         // Silence counts.
         let csv = parse(b"0,24mbit\n0.25,0\n0.75,0\n1,24mbit\n").unwrap();
         assert_eq!(csv.bytes_per_second(), 750_000);
@@ -155,7 +186,7 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).unwrap_err(), why, "{text:?}");
         }
         assert!(parse(b"0,1mbit\n1,fast\n").unwrap_err().starts_with("line 2: \"fast\" is not a rate"));
-        assert_eq!(parse(&[0xff, 0xfe]).unwrap_err(), "is neither text nor pcapng");
+        assert_eq!(parse(&[0xff, 0xfe]).unwrap_err(), "is neither text nor a capture");
     }
 
     #[test]
@@ -164,15 +195,24 @@ mod tests {
         for ms in 1..20 {
             pcapng::packet(&mut capture, 0, ms * 1_000_000, &[0x45; 60], 0, Some("comment"));
         }
-        for len in 0..capture.len() {
-            let _ = parse(&capture[..len]);
-        }
-        for at in 0..capture.len() {
-            for value in [0, 1, 0x7f, 0xff] {
-                let mut damaged = capture.clone();
-                damaged[at] = value;
-                let _ = parse(&damaged);
+        let mut old = tcpdump(0xa1b2_c3d4, 1_000_000, false);
+        old.truncate(24 + 20 * 76);
+        for capture in [capture, old.clone()] {
+            for len in 0..capture.len() {
+                let _ = parse(&capture[..len]);
+            }
+            for at in 0..capture.len() {
+                for value in [0, 1, 0x7f, 0xff] {
+                    let mut damaged = capture.clone();
+                    damaged[at] = value;
+                    let _ = parse(&damaged);
+                }
             }
         }
+        // A capture that was killed ends in the middle of a packet.
+        old.truncate(old.len() - 1);
+        assert_eq!(parse(&old).unwrap_err(), "the packet at byte 1468 is damaged or cut off");
+        old[20] = 105;
+        assert!(parse(&old).unwrap_err().starts_with("captures of link type 105 are not known"));
     }
 }

@@ -179,11 +179,21 @@ fn lab_03_a_number_out_of_its_range_is_told_with_the_range() {
         ("flows.0.transactions=-1", "flows.0.transactions: must be at least 0"),
         ("link.faults.loss=1.5", "link.faults.loss: must be a share from 0 to 1"),
         ("link.back-faults.reorder=150%", "link.back-faults.reorder: must be a share from 0 to 1"),
+        ("link.back-faults.reorder=1%", "link.back-faults.reorder: needs reorder-delay"),
+        ("flows.0.pair=1", "flows.0.pair: must be less than 1, the number of pairs"),
+        ("flows.app=rr", "flows.app: app is no number below 1: this is a list, numbered from 0"),
     ] {
         assert_eq!(error(SMALL, &[set]), format!("--set {set}: {expected}"));
     }
-    let text = SMALL.replace("app = \"bulk\"", "app = \"bulk\"\ncount = 0");
-    assert_eq!(error(&text, &[]), "x.toml:14: flows.0.count: must be from 1 to 20000");
+    for (count, expected) in [
+        ("0", "must be from 1 to 20000"),
+        ("\"2\"", "invalid type: string \"2\", expected a whole number from 1 to 20000"),
+    ] {
+        let text = SMALL.replace("app = \"bulk\"", &format!("app = \"bulk\"\ncount = {count}"));
+        assert_eq!(error(&text, &[]), format!("x.toml:14: flows.0.count: {expected}"));
+    }
+    let text = SMALL.replace("delay = \"5ms\"", "delay = 5");
+    assert!(error(&text, &[]).ends_with("integer `5`, expected a time such as \"20ms\": s, ms, us, ns"));
 }
 
 #[test]

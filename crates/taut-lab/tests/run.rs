@@ -489,14 +489,27 @@ fn lab_06_flent_s_file_has_the_intervals() {
     for flow in ["0", "1"] {
         let number = flow.parse::<u32>().unwrap() + 1;
         let goodput = file["results"][format!("TCP upload::{number}")].as_array().unwrap();
-        let rtt = file["results"][format!("TCP upload::{number}::tcp_rtt")].as_array().unwrap();
-        assert_eq!((goodput.len(), rtt.len()), (40, 40));
+        let raw = file["raw_values"][format!("TCP upload::{number}")].as_array().unwrap();
+        assert_eq!(goodput.len(), 40);
         for row in rows.iter().filter(|row| row["flow"] == flow) {
             let at = x.iter().position(|x| *x == row["t_s"].parse::<f64>().unwrap()).unwrap();
             let megabits = row["goodput_bps"].parse::<f64>().unwrap() / 1e6;
             assert_eq!(goodput[at].as_f64().unwrap(), megabits, "{row:?}");
-            let ms = row["srtt_s"].parse::<f64>().ok().map(|s| s * 1e3);
-            assert_eq!(rtt[at].as_f64(), ms, "{row:?}");
+            let point = raw.iter().find(|point| point["t"] == x[at]).unwrap();
+            assert_eq!(point["val"], goodput[at]);
+            for (name, column, by, unit) in [
+                ("tcp_rtt", "srtt_s", 1e3, "ms"),
+                ("tcp_pacing_rate", "pacing_bps", 1e-6, "Mbits/s"),
+                ("tcp_delivery_rate", "delivery_bps", 1e-6, "Mbits/s"),
+            ] {
+                let series = format!("TCP upload::{number}::{name}");
+                assert_eq!(file["metadata"]["SERIES_META"][&series]["UNITS"], unit);
+                let (value, expected) = (&file["results"][&series][at], row[column].parse::<f64>().ok());
+                assert_eq!(*value, point[name], "{name}");
+                assert_eq!(value.as_f64().is_some(), expected.is_some(), "{name}: {row:?}");
+                let apart = value.as_f64().unwrap_or(0.0) - expected.unwrap_or(0.0) * by;
+                assert!(apart.abs() < 1e-9, "{name}: {value}, {row:?}");
+            }
         }
     }
     // 20 Mbit/s with 1448 of 1538 bytes of payload; over all intervals, since what was lost is acknowledged
@@ -519,31 +532,44 @@ fn lab_07_perfetto_s_file_has_the_acks_the_gates_and_the_losses() {
     let of = |phase: &str, pid: u64| -> Vec<&serde_json::Value> {
         events.iter().filter(|event| event["ph"] == phase && event["pid"] == pid).collect()
     };
+    let at = |event: &serde_json::Value| (event["ts"].as_f64().unwrap() * 1e3).round() as u64;
+    // A reader takes the number of a thread for one of the whole machine.
+    let mut threads: BTreeMap<u64, u64> = BTreeMap::new();
+    for event in events.iter().filter(|event| event["tid"].is_u64()) {
+        let pid = event["pid"].as_u64().unwrap();
+        assert_eq!(*threads.entry(event["tid"].as_u64().unwrap()).or_insert(pid), pid, "{event}");
+    }
     let mut losses = 0;
     for flow in 0..2_u64 {
         let rows: Vec<_> = csv(&acks).into_iter().filter(|row| row["flow"] == flow.to_string()).collect();
         assert!(rows.len() > 3, "{}", rows.len());
         let counters = of("C", flow + 1);
-        for (name, column) in [("cwnd, bytes", "cwnd_bytes"), ("in flight, bytes", "in_flight_bytes")] {
+        let ns = |row: &BTreeMap<&str, &str>| (row["t_s"].parse::<f64>().unwrap() * 1e9).round() as u64;
+        for (name, column) in [("cwnd", "cwnd_bytes"), ("in flight", "in_flight_bytes")] {
             let values = counters.iter().filter(|event| event["name"] == name);
-            let values: Vec<(f64, f64)> = values
-                .map(|event| (event["ts"].as_f64().unwrap(), event["args"]["value"].as_f64().unwrap()))
-                .collect();
-            let expected: Vec<(f64, f64)> = rows
-                .iter()
-                .map(|row| (row["t_s"].parse::<f64>().unwrap() * 1e6, row[column].parse().unwrap()))
-                .collect();
+            let values: Vec<(u64, u64)> =
+                values.map(|event| (at(event), event["args"]["bytes"].as_u64().unwrap())).collect();
+            let expected: Vec<(u64, u64)> =
+                rows.iter().map(|row| (ns(row), row[column].parse().unwrap())).collect();
             assert_eq!(values, expected, "{name}");
         }
         // Slices cover the time from the first ACK to the end without a gap, and are never the same twice
-        // in a row.
-        let slices = of("X", flow + 1);
-        let mut at = rows[0]["t_s"].parse::<f64>().unwrap() * 1e6;
-        for slice in &slices {
-            assert!((slice["ts"].as_f64().unwrap() - at).abs() < 1e-6, "{slice}");
-            at += slice["dur"].as_f64().unwrap();
+        // in a row. One's end is the next one's begin, in the same digits.
+        let turns: Vec<_> = events
+            .iter()
+            .filter(|event| event["pid"] == flow + 1 && (event["ph"] == "B" || event["ph"] == "E"))
+            .collect();
+        let slices = of("B", flow + 1);
+        assert_eq!((turns.len(), at(turns[0])), (2 * slices.len(), ns(&rows[0])));
+        for (n, turn) in turns.iter().enumerate() {
+            assert_eq!(turn["ph"], if n % 2 == 0 { "B" } else { "E" });
+            let next = turns.get(n + 1).map_or(400_000.0, |next| next["ts"].as_f64().unwrap());
+            if n % 2 == 0 {
+                assert_eq!((&turn["name"], &turn["tid"]), (&turns[n + 1]["name"], &turns[n + 1]["tid"]));
+            } else {
+                assert_eq!(turn["ts"], next);
+            }
         }
-        assert!((at - 400_000.0).abs() < 1e-6, "{at}");
         assert!(slices.windows(2).all(|pair| pair[0]["name"] != pair[1]["name"]));
         assert!(rows.iter().all(|row| slices.iter().any(|slice| slice["name"] == row["blocked"])));
         let kinds = ["retransmit", "drop"];

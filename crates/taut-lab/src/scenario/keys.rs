@@ -171,6 +171,15 @@ pub(crate) fn near_listed(message: &str) -> Option<String> {
     near(name, expected.split('`').skip(1).step_by(2)).filter(|_| is_name)
 }
 
+/// The parser's message of a value of another type: what the key takes, in the place of the parser's word for it.
+#[must_use]
+pub(super) fn typed(path: &str, message: &str) -> Option<String> {
+    let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let key = of_table(table)?.iter().find(|key| key.name == name)?;
+    let (found, _) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
+    Some(format!("invalid type: {found}, expected {}", key.kind))
+}
+
 /// The first table that has a key of this name.
 fn elsewhere(path: &str, keys: &[Key], name: &str) -> Option<String> {
     keys.iter().find_map(|key| {

@@ -312,6 +312,7 @@ impl Document {
                 let path = error.path().to_string().replace('[', ".").replace(']', "");
                 let path = if path == "." { String::new() } else { path };
                 let message = error.into_inner().message().trim_end().to_owned();
+                let message = keys::typed(&path, &message).unwrap_or(message);
                 // An unknown key is reported with its table's path; this adds the key.
                 let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
                 let hint = unknown.and_then(|key| {
@@ -509,9 +510,9 @@ impl<'a> Container<'a> {
             Self::Array(array) => {
                 let len = array.len();
                 let index = word.parse::<usize>().ok();
-                index
-                    .and_then(|index| array.get_mut(index))
-                    .ok_or_else(|| format!("{word} is not one of the {len} there are, from 0"))
+                index.and_then(|index| array.get_mut(index)).ok_or_else(|| {
+                    format!("{word} is no number below {len}: this is a list, numbered from 0")
+                })
             }
         }
     }

@@ -170,7 +170,7 @@ const LINK: &[Key] = &[
             NONE,
             r#""cell.csv""#,
             "In the place of the rate, a file with what a line could carry towards the receiver: rates over time as CSV, mahimahi's \
-             format, or a pcapng of arrivals; it begins again after its end",
+             format, or a capture of arrivals; it begins again after its end",
         ),
     ),
     only(
@@ -212,7 +212,10 @@ const FAULTS: &[Key] = &[
     ),
     key("duplicate", Share, Or("0"), "0.001", "Packets delivered twice"),
     key("corrupt", Share, Or("0"), "0.001", "Packets with one bit flipped"),
-    key("reorder", Share, Or("0"), "0.01", "Packets that are delayed by `reorder-delay`"),
+    only(
+        &["link.faults.reorder-delay=5ms", "link.back-faults.reorder-delay=5ms"],
+        key("reorder", Share, Or("0"), "0.01", "Packets that are delayed by `reorder-delay`"),
+    ),
     key("reorder-delay", Time, Or("0"), r#""5ms""#, "Delay of reordered packets"),
     key("jitter", Time, Or("0"), r#""2ms""#, "Each packet is delayed by up to this"),
     key(
