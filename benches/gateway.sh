@@ -3,7 +3,9 @@
 # Go (https://go.dev/dl). Gets what is missing: passt, slirp4netns and iperf3 by apt, gvproxy as a Go module, tun2proxy as a crate.
 # Stops if one cannot be had; --only leaves others out.
 #
-#   benches/gateway.sh [--rounds N] [--seconds N] [--only taut,pasta] [--rows up1,down1] [--json]
+#   benches/gateway.sh [--rounds N] [--seconds N] [--only taut,pasta] [--rows up1,down1] [--machines] [--json]
+#
+# With --machines the guest is an emulated machine, and passt stands in pasta's column, QEMU's own network in slirp4netns's.
 set -eu
 cd "$(dirname "$0")/.."
 gvproxy=v0.8.9
@@ -49,6 +51,11 @@ if wanted tun2proxy && ! [ -x "$peers/bin/tun2proxy-bin" ]; then
     cargo install --quiet --locked --root "$peers" --version "$tun2proxy" --bin tun2proxy-bin tun2proxy ||
         stop "tun2proxy $tun2proxy does not build"
 fi
+case " $* " in *" --machines "*)
+    scripts/setup qemu-system-x86
+    scripts/guest-kernel
+    ;;
+esac
 cargo build --quiet --release --locked -p taut-cli
 cargo build --quiet --release --locked --manifest-path benches/gateway/Cargo.toml --target-dir "$target/gateways"
 iperf3 --version | head -1

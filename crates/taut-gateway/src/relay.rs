@@ -196,10 +196,9 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
             Box::pin(guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
             Box::pin(upstream_writable(guest, upstream)).await?;
         }
-        let (mut chunks, mut held) = (Vec::new(), 0);
+        // What a piece needs is made when it is there: this wait is what an idle connection's task is made of.
         let taken = poll_fn(|cx| {
-            let max;
-            (max, held) = share.ask(|| AT_ONCE);
+            let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
             let taken = if share.is_long() {
                 guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
             } else {
@@ -209,9 +208,9 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
                 // Nothing is held while there is nothing.
                 share.give_back(held);
             }
-            taken
+            taken.map_ok(|(count, waits)| (chunks, count, held, waits))
         });
-        let (count, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
+        let (chunks, count, held, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
         let at_once = is_done_at_once(Box::pin(write_all(chunks, guest, upstream))).await?;
         share.passed(Side::Guest, count, held);
         if count == 0 {
