@@ -181,7 +181,7 @@ fn lab_03_a_number_out_of_its_range_is_told_with_the_range() {
         ("link.back-faults.reorder=150%", "link.back-faults.reorder: must be a share from 0 to 1"),
         ("link.back-faults.reorder=1%", "link.back-faults.reorder: needs reorder-delay"),
         ("flows.0.pair=1", "flows.0.pair: must be less than 1, the number of pairs"),
-        ("flows.app=rr", "flows.app: app is no number below 1: this is a list, numbered from 0"),
+        ("flows.app=rr", "flows.app: there is no app: this is a list of 1, numbered from 0"),
     ] {
         assert_eq!(error(SMALL, &[set]), format!("--set {set}: {expected}"));
     }

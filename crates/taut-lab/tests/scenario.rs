@@ -117,7 +117,10 @@ fn a_mistake_of_the_command_line_is_its_own() {
     for (set, expected) in [
         ("link.rate=fast", "--set link.rate=fast: link.rate: "),
         ("link.rates=1gbit", "--set link.rates=1gbit: link.rates: unknown field `rates`"),
-        ("flows.7.count=3", "--set flows.7.count=3: flows.7.count: 7 is not one of the 1 there are"),
+        (
+            "flows.7.count=3",
+            "--set flows.7.count=3: flows.7.count: there is no 7: this is a list of 1, numbered from 0",
+        ),
         ("duration.x=3", "--set duration.x=3: duration.x: duration is a value"),
         ("flows.0.count=lots", "--set flows.0.count=lots: flows.0.count: invalid type: string"),
         ("warm-up=2s", "--set warm-up=2s: warm-up: must be shorter than the duration"),

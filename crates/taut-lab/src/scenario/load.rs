@@ -510,9 +510,9 @@ impl<'a> Container<'a> {
             Self::Array(array) => {
                 let len = array.len();
                 let index = word.parse::<usize>().ok();
-                index.and_then(|index| array.get_mut(index)).ok_or_else(|| {
-                    format!("{word} is no number below {len}: this is a list, numbered from 0")
-                })
+                index
+                    .and_then(|index| array.get_mut(index))
+                    .ok_or_else(|| format!("there is no {word}: this is a list of {len}, numbered from 0"))
             }
         }
     }
