@@ -115,7 +115,7 @@ pub fn is_inside() -> bool {
     std::env::var_os(SECONDS).is_some()
 }
 
-/// What the machine does. It is turned off at the end.
+/// The work inside the machine, which is turned off at the end.
 pub fn inside() {
     guest::inside::run(|| {
         if let Err(error) = measure() {

@@ -117,7 +117,7 @@ fn send(message: &[u8], segment: usize, guest: &UdpSocket, upstream: &impl Datag
         match upstream.try_send_segments(message, segment) {
             Ok(sent) => return flow.passed(Side::Guest, sent, 0),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            // What became of an earlier datagram; or these are too long for the path, or for a device, to be cut.
+            // The error is about an earlier datagram, or the path or the device takes no such call.
             Err(_) => _ = upstream.hear(&mut |how| _ = guest.refuse(how)),
         }
     }

@@ -31,10 +31,13 @@ pub(crate) fn ask(socket: &impl AsFd, is_v4: bool) -> io::Result<()> {
     Ok(asked?)
 }
 
-/// Empties the queue, and returns whether there was anything.
+/// Errors that are taken at once: a flood of them must not hold up other flows.
+const AT_ONCE: usize = 64;
+
+/// Takes what is in the queue, and returns whether there was anything.
 pub(crate) fn hear(socket: &impl AsRawFd, tell: &mut dyn FnMut(Refusal)) -> bool {
     let mut is_told = false;
-    while let Ok(error) = next(socket) {
+    for error in (0..AT_ONCE).map_while(|_| next(socket).ok()) {
         is_told = true;
         if let Some(how) = error.and_then(of_kernel) {
             tell(how);

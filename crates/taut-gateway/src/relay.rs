@@ -196,7 +196,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
             Box::pin(guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
             Box::pin(upstream_writable(guest, upstream)).await?;
         }
-        // What a piece needs is made when it is there: this wait is what an idle connection's task is made of.
+        // The list is made at each poll: an idle connection's task is as large as this wait.
         let taken = poll_fn(|cx| {
             let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
             let taken = if share.is_long() {

@@ -96,7 +96,7 @@ pub trait Datagrams: Send + Sync + 'static {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Hands out what ICMP reported, all of it, and returns whether there was anything. A way that cannot tell more than
+    /// Hands out what ICMP reported, and returns whether there was anything. A way that cannot tell more than
     /// the error of a call returns false.
     fn hear(&self, _tell: &mut dyn FnMut(Refusal)) -> bool {
         false
@@ -138,7 +138,7 @@ pub fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What the guest hears of an error about its datagrams. Of a full queue of this host it hears nothing, as of any other.
+/// What the guest hears of an error about its datagrams. A full queue of this host is no error for it.
 pub(crate) fn refusal(error: &io::Error) -> Option<Refusal> {
     match failure(error) {
         Failure::NoResources => None,

@@ -39,6 +39,16 @@ impl Gateway {
         Self { running: lab.spawn(command.stderr(File::create(&log).unwrap())), log }
     }
 
+    /// Starts a gateway for `script`, which reads what the test writes.
+    fn told(lab: &Lab, script: &str) -> (Self, std::process::ChildStdin) {
+        let log = lab.dir.join("log");
+        let mut command = taut(&["gateway", "--run", "--", "sh", "-c", script]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = lab.spawn(command.stderr(File::create(&log).unwrap()));
+        let stdin = running.stdin();
+        (Self { running, log }, stdin)
+    }
+
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -387,12 +397,7 @@ fn gw_69_the_hosts_network_goes_away_and_comes_back() {
         "curl -sS --max-time 60 -o slow http://203.0.113.9:{slow}/ & {fetch}; echo; echo before >&2; read go; {fetch}; echo $?; \
          echo away >&2; read go; {fetch}; echo; wait; cat slow"
     );
-    let log = lab.dir.join("log");
-    let mut command = taut(&["gateway", "--run", "--", "sh", "-c", &script]);
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let running = lab.spawn(command.stderr(File::create(&log).unwrap()));
-    let mut gateway = Gateway { running, log };
-    let mut stdin = gateway.running.stdin();
+    let (gateway, mut stdin) = Gateway::told(&lab, &script);
     gateway.says("before");
     began.recv_timeout(PATIENCE).unwrap();
     lab.kernel.run("ip link set veth0 down").unwrap();
@@ -420,12 +425,7 @@ fn gw_89_a_gateway_that_was_stopped_goes_on() {
         "curl -sS --max-time 60 -o slow http://{SERVER}:{slow}/ & read go; echo begun >&2; \
          curl -sS --max-time 60 http://{SERVER}:{port}/; echo; wait; cat slow"
     );
-    let log = lab.dir.join("log");
-    let mut command = taut(&["gateway", "--run", "--", "sh", "-c", &script]);
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let running = lab.spawn(command.stderr(File::create(&log).unwrap()));
-    let mut gateway = Gateway { running, log };
-    let mut stdin = gateway.running.stdin();
+    let (gateway, mut stdin) = Gateway::told(&lab, &script);
     began.recv_timeout(PATIENCE).unwrap();
     gateway.running.signal("STOP");
     // Both sides go on meanwhile: the guest begins a connection, and the server sends what is left.
