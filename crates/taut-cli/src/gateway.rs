@@ -34,8 +34,8 @@ use crate::interrupt;
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
     taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
     taut gateway --qemu /tmp/net    # qemu-system-x86_64 -netdev stream,id=n,addr.type=unix,addr.path=/tmp/net …\n\n\
-    A rule is: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [within NETWORK] [port PORTS]. The first that matches \
-    decides.")]
+    A rule is: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [within NETWORK] [port PORTS]. The first \
+    that matches decides.")]
 pub struct GatewayArgs {
     /// Run a command in a new user and network namespace whose traffic goes through the gateway
     #[arg(long, group = "way-in", requires = "command")]
@@ -68,8 +68,9 @@ pub struct GatewayArgs {
     /// given several times
     #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
     tcp: Vec<String>,
-    /// The same for UDP
-    #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]")]
+    /// The same for UDP; auto is each port that a program of the guest has chosen itself, and not those that the
+    /// kernel chose for clients
+    #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
     udp: Vec<String>,
     /// The guest's address and network; one for each family [default: 10.0.2.15/24, and fd74:6175:7400::15/64
     /// if this host has a route for IPv6]
@@ -255,7 +256,7 @@ impl GatewayArgs {
     fn forwards(&self) -> anyhow::Result<Vec<Forward>> {
         let mut all = Vec::new();
         for (kind, texts) in [(FlowKind::Tcp, &self.tcp), (FlowKind::Udp, &self.udp)] {
-            for text in texts.iter().filter(|text| kind == FlowKind::Udp || automatic(text).is_none()) {
+            for text in texts.iter().filter(|text| automatic(text).is_none()) {
                 all.extend(Forward::parse(kind, text)?);
             }
         }
@@ -269,7 +270,7 @@ impl GatewayArgs {
         if self.tun.is_some() || matches!(self.out, Some(Out::Tun(_))) {
             keep |= CapabilitySet::NET_ADMIN;
         }
-        let is_automatic = self.tcp.iter().any(|text| automatic(text).is_some());
+        let is_automatic = self.tcp.iter().chain(&self.udp).any(|text| automatic(text).is_some());
         if is_automatic || forwards.iter().any(|forward| forward.at.port() < 1_024) {
             keep |= CapabilitySet::NET_BIND_SERVICE;
         }
@@ -346,9 +347,9 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         bail!("a command needs --run");
     }
     // Before there is a second thread: the child inherits the terminal and nothing else of this program.
-    let namespace = enter.map(|enter| open(args, enter, &pairs)).transpose()?;
+    let mut namespace = enter.map(|enter| open(args, enter, &pairs)).transpose()?;
     // Files of the guest's process are opened before the sandbox closes.
-    let listening = listening(args, namespace.as_ref())?;
+    let listening = listening(args, namespace.as_mut())?;
     raise_descriptors();
     if !args.no_sandbox {
         confine(args, &forwards)?;
@@ -385,11 +386,11 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
             tasks.spawn(server.forward_port(&stack, guest, forward)?);
         }
-        for (host, ports) in listening {
+        for (hosts, ports) in listening {
             let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
             let (server, stack) = (server.clone(), stack.clone());
             tasks.spawn(async move {
-                match server.forward_listening(&stack, guest, host, ports).await {
+                match server.forward_listening(&stack, guest, &hosts, ports).await {
                     Ok(never) => match never {},
                     Err(error) => error,
                 }
@@ -482,14 +483,23 @@ fn open(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
     Ok(Namespace::open(program, &plan)?)
 }
 
-/// For each automatic forward, where the host listens, and what the guest's ports are read from.
-fn listening(args: &GatewayArgs, namespace: Option<&Namespace>) -> anyhow::Result<Vec<(IpAddr, Listening)>> {
-    let hosts = args.tcp.iter().filter_map(|text| automatic(text));
-    let open = |host| match namespace {
-        Some(namespace) => Ok((host, namespace.listening()?)),
-        None => bail!("-t auto is for --run and --netns: a TUN's guests have no namespace to look into"),
-    };
-    hosts.map(open).collect()
+/// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.
+fn listening(
+    args: &GatewayArgs,
+    mut namespace: Option<&mut Namespace>,
+) -> anyhow::Result<Vec<(Vec<IpAddr>, Listening)>> {
+    let mut all = Vec::new();
+    for (kind, option, texts) in [(FlowKind::Tcp, "-t", &args.tcp), (FlowKind::Udp, "-u", &args.udp)] {
+        let hosts: Vec<IpAddr> = texts.iter().filter_map(|text| automatic(text)).collect();
+        if hosts.is_empty() {
+            continue;
+        }
+        let Some(namespace) = namespace.as_deref_mut() else {
+            bail!("{option} auto is for --run and --netns: a TUN's guests have no namespace to look into");
+        };
+        all.push((hosts, namespace.listening(kind).with_context(|| format!("{option} auto"))?));
+    }
+    Ok(all)
 }
 
 /// Before the runtime has threads, and after the guest has begun.

@@ -30,7 +30,8 @@ use crate::{interrupt, net, output};
     curl --socks5-hostname 127.0.0.1:1080 http://example.com/\n  \
     curl --proxytunnel -x 127.0.0.1:1080 http://example.com/\n  \
     taut proxy --from-link 1080 --congestion bbr   # at the other end: what clients fetch is sent by taut\n\n\
-    The stack needs a link that leads to the network: docs/proxy.md has it for a satellite, a train and a transatlantic copy.")]
+    The stack needs a link that leads to the network: docs/proxy.md has it for a satellite, a train \
+    and a transatlantic copy.")]
 pub struct ProxyArgs {
     /// Where clients ask, by SOCKS5 or HTTP CONNECT [default: 127.0.0.1:1080]; may be given several times
     #[arg(long, value_name = "ADDRESS:PORT")]

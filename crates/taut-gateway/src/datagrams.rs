@@ -20,8 +20,8 @@ use crate::way_out::{Datagrams, Pings, WayOut, failure, refusal};
 const LARGEST: usize = 65_536;
 /// Datagrams of one way before the other has its turn.
 const TURN: usize = 64;
-/// How many datagrams leave by one call, and how long they are together. A kernel of Linux cuts 64 pieces at most (before 5.5:
-/// `UDP_MAX_SEGMENTS`), and a message of UDP has 65,507 bytes at most.
+/// How many datagrams leave by one call, and how long they are together. A kernel of Linux cuts 64 pieces at
+/// most (before 5.5: `UDP_MAX_SEGMENTS`), and a message of UDP has 65,507 bytes at most.
 const BATCH: usize = 64;
 const BATCH_BYTES: usize = 65_000;
 
@@ -83,8 +83,8 @@ fn pass_up(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io::R
     })
 }
 
-/// Datagrams one behind the other that a kernel takes by one call, and cuts: all have one length, but for the last one, which
-/// may be shorter. Linux: `UDP_SEGMENT`.
+/// Datagrams one behind the other that a kernel takes by one call, and cuts: all have one length, but for the
+/// last one, which may be shorter. Linux: `UDP_SEGMENT`.
 #[derive(Clone, Copy, Default)]
 struct Batch {
     /// Of all.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use socket2::{SockRef, Socket};
 use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
 
 use crate::flow::{End, Side, Then};
 use crate::host_sockets::{NOTSENT_LOWAT, prepare};
@@ -165,9 +166,11 @@ impl Open {
         }
     }
 
-    /// Each client has a socket of the stack's; it ends when it is idle.
+    /// Each client has a socket of the stack's; it ends when it is idle, and with the port.
     async fn datagrams(&self, socket: Arc<UdpSocket>) -> io::Error {
         let clients = Arc::<Clients>::default();
+        // Its flows hold the port open: they end with this future.
+        let mut flows = JoinSet::new();
         let mut message = vec![0; 65_536];
         loop {
             let (len, client) = match socket.recv_from(&mut message).await {
@@ -176,10 +179,11 @@ impl Open {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return error,
             };
+            while flows.try_join_next().is_some() {}
             let known = clients.lock().get(&client).cloned();
             let known = match known {
                 Some(known) => Some(known),
-                None => self.begin(&socket, &clients, client).await,
+                None => self.begin(&socket, &clients, client, &mut flows).await,
             };
             let Some((inner, flow)) = known else { continue };
             if inner.try_send(&message[..len]).is_ok() {
@@ -193,6 +197,7 @@ impl Open {
         socket: &Arc<UdpSocket>,
         clients: &Arc<Clients>,
         client: SocketAddr,
+        flows: &mut JoinSet<()>,
     ) -> Option<Client> {
         let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest)?);
         let mut own = self.stack.networks().into_iter().map(|own| own.address);
@@ -206,7 +211,7 @@ impl Open {
         let begun = (Arc::clone(&inner), Arc::clone(&flow));
         clients.lock().insert(client, (Arc::clone(&inner), Arc::clone(&flow)));
         let (socket, clients) = (Arc::clone(socket), Arc::clone(clients));
-        tokio::spawn(async move {
+        flows.spawn(async move {
             answers(&inner, &socket, client, &flow).await;
             clients.lock().remove(&client);
         });

@@ -1,8 +1,9 @@
 //! ICMP errors from beyond about a guest's datagrams: what they mean for it, and how the host's kernel hands them out.
 //! RFC 792, RFC 1191, RFC 1812 §5.2.7.1, RFC 4443 §3; ip(7), `IP_RECVERR`. Called by the ways out.
 //!
-//! A kernel tells a socket of its own accord only what it takes for final, such as an unreachable port. A socket that asks hears
-//! all of it: the error of the next call is one of them, and a queue has each with type, code and MTU.
+//! A kernel tells a socket of its own accord only what it takes for final, such as an unreachable port. A
+//! socket that asks hears all of it: the error of the next call is one of them, and a queue has each with
+//! type, code and MTU.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -69,8 +70,8 @@ fn of_kernel(error: sock_extended_err) -> Option<Refusal> {
     }
 }
 
-/// What an ICMP error means to the guest whose datagram it is about; `None` for what the guest cannot do anything about: the
-/// gateway's own headers are wrong, or a fragment was lost.
+/// What an ICMP error means to the guest whose datagram it is about; `None` for what the guest cannot do
+/// anything about: the gateway's own headers are wrong, or a fragment was lost.
 pub(crate) const fn meaning(is_v4: bool, kind: u8, code: u8, mtu: u32) -> Option<Refusal> {
     Some(match (is_v4, kind, code) {
         (true, 3, 0 | 6 | 11) | (false, 1, 0) => Refusal::NetworkUnreachable,
@@ -86,7 +87,27 @@ pub(crate) const fn meaning(is_v4: bool, kind: u8, code: u8, mtu: u32) -> Option
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
+
+    /// A datagram that is too long for any packet is an error of this kernel's own, which no limit of ICMP's
+    /// holds back.
+    #[test]
+    fn gw_92_a_flood_of_errors_is_taken_in_turns() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(socket.local_addr().unwrap()).unwrap();
+        ask(&socket, true).unwrap();
+        for _ in 0..100 {
+            assert_eq!(socket.send(&[0; 65_520]).unwrap_err().raw_os_error(), Some(EMSGSIZE));
+        }
+        let mut told = Vec::new();
+        let mut turn = || {
+            let is_told = hear(&socket, &mut |how| told.push(how));
+            (is_told, std::mem::take(&mut told).len())
+        };
+        assert_eq!([turn(), turn(), turn()], [(true, 64), (true, 36), (false, 0)]);
+    }
 
     #[test]
     fn gw_81_each_type_and_code_has_its_meaning() {

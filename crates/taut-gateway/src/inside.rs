@@ -7,6 +7,7 @@
 //!     the real standard input ─────────────────────▶ kept for the command
 //!                                                    user, network, mount namespace; lo; TUN, addresses, routes
 //!     TUN, or the reason why there is none ◀─────────
+//!     a socket that tells of the namespace's ◀───────
 //!     meanwhile it prepares to serve                 resolv.conf
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
@@ -35,6 +36,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
+
+use crate::sock_diag;
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.
@@ -126,15 +129,19 @@ fn wrong(argument: &str) -> io::Error {
 pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>> {
     let mut gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut byte = [0];
-    let (_, stdin) = receive(&gateway, &mut byte)?;
+    let (_, [stdin, _]) = receive(&gateway, &mut byte)?;
     match build(plan) {
         Ok(tun) => {
-            send(&gateway, &[TUN_FOLLOWS], Some(tun.as_fd()))?;
-            // The gateway serves the TUN; the descriptor here is closed.
-            drop(tun);
+            // Without it there is no `-u auto`, and all else works.
+            let sockets = sock_diag::open().ok();
+            let descriptors: Vec<_> =
+                [tun.as_fd()].into_iter().chain(sockets.as_ref().map(OwnedFd::as_fd)).collect();
+            send(&gateway, &[TUN_FOLLOWS], &descriptors)?;
+            // The gateway serves the TUN; the descriptors here are closed.
+            drop((tun, sockets));
         }
         Err(error) => {
-            send(&gateway, format!(" {error}").as_bytes(), None)?;
+            send(&gateway, format!(" {error}").as_bytes(), &[])?;
             return Ok(None);
         }
     }
@@ -201,29 +208,28 @@ fn give_name_server(server: IpAddr) -> io::Result<()> {
     mounted
 }
 
-/// Sends bytes, and a descriptor.
-pub(crate) fn send(to: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends bytes, and two descriptors at most.
+pub(crate) fn send(to: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
     if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Receives bytes, and the descriptor that came with them.
-pub(crate) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Receives bytes, and the descriptors that came with them.
+pub(crate) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, [Option<OwnedFd>; 2])> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [io::IoSliceMut::new(into)];
     let message = recvmsg(from, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+    let descriptors = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => Some([descriptors.next(), descriptors.next()]),
         _ => None,
     });
-    Ok((message.bytes, descriptor))
+    Ok((message.bytes, descriptors.unwrap_or_default()))
 }
 
 /// Says that the command may begin.

@@ -23,8 +23,8 @@
 //! | `apart.rs` | a part of a task that is polled only when something woke it |
 //! | `datagrams.rs` | a flow of UDP, and pings |
 //! | `forward.rs` | ports of the host that lead to a guest |
-//! | `proxy.rs`, `request.rs` | clients that ask by SOCKS5 or HTTP CONNECT, or that the kernel sends here; what they ask |
-//! | `listening.rs` | at which ports a guest listens |
+//! | `proxy.rs`, `request.rs` | clients by SOCKS5, HTTP CONNECT, or sent here by the kernel; what they ask |
+//! | `listening.rs`, `sock_diag.rs` | at which ports a guest listens |
 //! | `resolver.rs` | questions of guests, asked of the host's name servers |
 //! | `inside.rs`, `namespace.rs` | a guest in a namespace: what runs inside, and who starts it |
 //! | `machines.rs` | [`Machines`]: virtual machines at a Unix socket |
@@ -61,6 +61,7 @@ mod resolver;
 mod rules;
 pub mod sandbox;
 mod serve;
+mod sock_diag;
 mod tcp;
 mod way_out;
 

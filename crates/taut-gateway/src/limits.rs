@@ -9,7 +9,7 @@
 //! | connections | 32,768 | 24,576 | one descriptor each; 10,000 at once must pass |
 //! | of these half open | 8,192 | 6,144 | each waits for somebody, for 130 s at most |
 //! | UDP flows and pings | 8,192 | 6,144 | |
-//! | bytes that wait in the gateway | 64 MiB | 48 MiB | and in any case 16 KiB for each connection, so that none stands still |
+//! | bytes that wait in the gateway | 64 MiB | 48 MiB | and 16 KiB for each connection in any case: none stands still |
 //! | questions to name servers | 512 | 384 | each is forgotten after 10 s |
 //!
 //! A guest has three quarters: so it never keeps others out, and a guest alone has most.

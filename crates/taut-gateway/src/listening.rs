@@ -1,6 +1,6 @@
-//! At which ports a guest listens, by the tables of its namespace (`/proc/PID/net/tcp`, proc_net_tcp(5)):
-//! they are opened at once and read again and again, so that a confined gateway can read them, also when
-//! that process has ended.
+//! At which ports a guest listens. For TCP, by the tables of its namespace (`/proc/PID/net/tcp`,
+//! proc_net_tcp(5)); for UDP, by the kernel's list of its sockets (`sock_diag.rs`). Either is opened once and read
+//! again and again, so that a confined gateway can read it, also when that process has ended.
 //!
 //! A port at which the guest listens on its loopback alone is not for others, and is left out.
 
@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use taut::{FlowKind, Stack};
@@ -16,44 +17,72 @@ use taut::{FlowKind, Stack};
 use crate::forward::Forward;
 use crate::gateway::Event;
 use crate::serve::Server;
+use crate::sock_diag;
 
-/// How often the tables are read.
+/// How often is looked.
 const EVERY: Duration = Duration::from_millis(500);
 /// More ports than that are not opened: each takes a descriptor here.
-const MOST: usize = 1_024;
+pub(crate) const MOST: usize = 1_024;
 
 /// A table is read up to here. A line has 150 bytes, and the kernel writes sockets that listen first, so a
 /// guest with very many connections costs no more.
 const LONGEST: u64 = 1 << 20;
 
-/// The tables of TCP sockets of a namespace.
+/// The ports at which a namespace's programs listen.
 #[derive(Debug)]
-pub struct Listening(Vec<File>);
+pub struct Listening(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// The tables of TCP sockets.
+    Tcp(Vec<File>),
+    /// Where the kernel is asked for UDP sockets.
+    Udp(OwnedFd),
+}
 
 impl Listening {
-    /// Opens the tables of a process's network namespace.
+    /// TCP's, by the tables of a process's network namespace.
     ///
     /// # Errors
     /// There is no such process.
-    pub(crate) fn of(process: u32) -> io::Result<Self> {
+    pub(crate) fn tcp(process: u32) -> io::Result<Self> {
         let open = |table: &str| File::open(format!("/proc/{process}/net/{table}"));
         let v4 = open("tcp")?;
         // A kernel without IPv6 has no second one.
-        Ok(Self(std::iter::once(v4).chain(open("tcp6").ok()).collect()))
+        Ok(Self(Source::Tcp(std::iter::once(v4).chain(open("tcp6").ok()).collect())))
+    }
+
+    /// UDP's, by a socket of [`sock_diag::open`] in the namespace.
+    pub(crate) const fn udp(socket: OwnedFd) -> Self {
+        Self(Source::Udp(socket))
+    }
+
+    const fn kind(&self) -> FlowKind {
+        match self.0 {
+            Source::Tcp(_) => FlowKind::Tcp,
+            Source::Udp(_) => FlowKind::Udp,
+        }
     }
 
     /// The ports at which somebody listens who can be reached from outside.
     ///
     /// # Errors
-    /// The tables cannot be read.
-    pub fn ports(&mut self) -> io::Result<BTreeSet<u16>> {
-        let mut text = String::new();
-        for table in &mut self.0 {
-            table.rewind()?;
-            table.take(LONGEST).read_to_string(&mut text)?;
+    /// The kernel does not tell.
+    pub async fn ports(&mut self) -> io::Result<BTreeSet<u16>> {
+        match &mut self.0 {
+            Source::Tcp(tables) => of_tables(tables),
+            Source::Udp(socket) => sock_diag::ports(socket).await,
         }
-        Ok(ports(&text))
     }
+}
+
+fn of_tables(tables: &mut [File]) -> io::Result<BTreeSet<u16>> {
+    let mut text = String::new();
+    for table in tables {
+        table.rewind()?;
+        table.take(LONGEST).read_to_string(&mut text)?;
+    }
+    Ok(ports(&text))
 }
 
 fn ports(text: &str) -> BTreeSet<u16> {
@@ -62,60 +91,63 @@ fn ports(text: &str) -> BTreeSet<u16> {
         let mut words = line.split_whitespace().skip(1);
         let (own, state) = (words.next()?, words.nth(1)?);
         let (address, port) = own.split_once(':')?;
-        let is_open = state == LISTEN && !is_loopback(address);
+        let is_open = state == LISTEN && address_of(address).is_some_and(is_for_others);
         u16::from_str_radix(port, 16).ok().filter(|_| is_open)
     };
     text.lines().filter_map(port).take(MOST).collect()
 }
 
 /// An address as the tables have it: words of 32 bits in the order of this processor, in hexadecimal digits.
-fn is_loopback(text: &str) -> bool {
+fn address_of(text: &str) -> Option<IpAddr> {
     let words = (0..text.len()).step_by(8).map(|at| {
         let word = text.get(at..at + 8).and_then(|word| u32::from_str_radix(word, 16).ok());
         word.map(u32::to_ne_bytes)
     });
-    let Some(octets) = words.collect::<Option<Vec<_>>>() else { return false };
-    match octets.concat()[..] {
-        [a, b, c, d] => IpAddr::from([a, b, c, d]).is_loopback(),
-        ref octets => {
-            <[u8; 16]>::try_from(octets).is_ok_and(|octets| IpAddr::from(octets).to_canonical().is_loopback())
-        }
-    }
+    let octets = words.collect::<Option<Vec<_>>>()?.concat();
+    let v4 = <[u8; 4]>::try_from(&octets[..]).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(&octets[..]).map(IpAddr::from)).ok()
+}
+
+/// Whether what is sent to the guest from outside reaches a socket that is bound to this address.
+pub(crate) fn is_for_others(own: IpAddr) -> bool {
+    let own = own.to_canonical();
+    !own.is_loopback() && !own.is_multicast() && own != Ipv4Addr::BROADCAST
 }
 
 impl Server {
-    /// Opens each TCP port at which the guest listens at this address of the host, under the same number, for
+    /// Opens each port at which the guest listens at these addresses of the host, under the same number, for
     /// as long as the guest listens and the result is polled. A port that cannot be opened is logged once.
     pub async fn forward_listening(
         &self,
         stack: &Stack,
         guest: IpAddr,
-        host: IpAddr,
+        hosts: &[IpAddr],
         mut listening: Listening,
     ) -> io::Result<Infallible> {
-        let mut open: BTreeMap<u16, Option<tokio::task::AbortHandle>> = BTreeMap::new();
+        let kind = listening.kind();
+        let mut open: BTreeMap<SocketAddr, Option<tokio::task::AbortHandle>> = BTreeMap::new();
         // What is left in it ends with this future.
         let mut tasks = tokio::task::JoinSet::new();
         loop {
-            let wanted = listening.ports()?;
-            open.retain(|port, task| {
-                let stays = wanted.contains(port) && task.as_ref().is_none_or(|task| !task.is_finished());
+            let wanted = listening.ports().await?;
+            open.retain(|at, task| {
+                let stays =
+                    wanted.contains(&at.port()) && task.as_ref().is_none_or(|task| !task.is_finished());
                 if !stays && let Some(task) = task {
                     task.abort();
                 }
                 stays
             });
             while tasks.try_join_next().is_some() {}
-            for port in wanted {
-                if matches!(open.get(&port), Some(Some(_))) {
+            for at in wanted.iter().flat_map(|port| hosts.iter().map(|host| SocketAddr::new(*host, *port))) {
+                if matches!(open.get(&at), Some(Some(_))) {
                     continue;
                 }
-                let at = SocketAddr::new(host, port);
-                match self.forward_port(stack, guest, Forward { kind: FlowKind::Tcp, at, port }) {
-                    Ok(forward) => drop(open.insert(port, Some(tasks.spawn(forward)))),
+                match self.forward_port(stack, guest, Forward { kind, at, port: at.port() }) {
+                    Ok(forward) => drop(open.insert(at, Some(tasks.spawn(forward)))),
                     Err(error) => {
                         // It is tried again, without a word: whoever has the port may end.
-                        if open.insert(port, None).is_none() {
+                        if open.insert(at, None).is_none() {
                             let why = error.to_string();
                             self.with(|gateway, _| gateway.note(Event::CannotForward { at, why }));
                         }
@@ -133,8 +165,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn gw_61_ports_of_the_kernels_tables() {
+    #[tokio::test]
+    async fn gw_61_ports_of_the_kernels_tables() {
         // Lines of a kernel 6.12 on x86-64.
         let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
@@ -151,13 +183,13 @@ mod tests {
         assert_eq!(ports(&many).len(), MOST);
         // This process's own namespace: what is opened later is seen by the descriptor that was opened
         // before.
-        let mut own = Listening::of(std::process::id()).unwrap();
+        let mut own = Listening::tcp(std::process::id()).unwrap();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(own.ports().unwrap().contains(&port));
+        assert!(own.ports().await.unwrap().contains(&port));
         drop(listener);
         let other = TcpListener::bind("0.0.0.0:0").unwrap();
-        let ports = own.ports().unwrap();
+        let ports = own.ports().await.unwrap();
         assert!(!ports.contains(&port) && ports.contains(&other.local_addr().unwrap().port()));
     }
 }

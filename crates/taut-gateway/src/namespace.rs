@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use taut::device::{FramesOptions, from_descriptor};
-use taut::{Stack, StackBuilder};
+use taut::{FlowKind, Stack, StackBuilder};
 
 use crate::inside::{Plan, brings_tun, go, receive, send};
 use crate::listening::Listening;
@@ -17,6 +17,8 @@ use crate::listening::Listening;
 #[derive(Debug)]
 pub struct Namespace {
     tun: OwnedFd,
+    /// Where the kernel is asked for the guest's UDP sockets.
+    sockets: Option<OwnedFd>,
     child: Child,
     control: UnixStream,
     mtu: u16,
@@ -33,7 +35,7 @@ impl Namespace {
         // The child's end must not stay open here, or its death would not be seen.
         drop(program);
         match Self::tun(&control) {
-            Ok(tun) => Ok(Self { tun, child, control, mtu: plan.mtu }),
+            Ok((tun, sockets)) => Ok(Self { tun, sockets, child, control, mtu: plan.mtu }),
             Err(error) => {
                 _ = child.kill();
                 child.wait()?;
@@ -42,13 +44,13 @@ impl Namespace {
         }
     }
 
-    fn tun(control: &UnixStream) -> io::Result<OwnedFd> {
-        send(control, &[0], Some(io::stdin().as_fd()))?;
+    fn tun(control: &UnixStream) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+        send(control, &[0], &[io::stdin().as_fd()])?;
         let mut message = [0; 1_024];
-        let (len, tun) = receive(control, &mut message)?;
+        let (len, [tun, sockets]) = receive(control, &mut message)?;
         let message = &message[..len];
         match tun {
-            Some(tun) if brings_tun(message) => Ok(tun),
+            Some(tun) if brings_tun(message) => Ok((tun, sockets)),
             _ if len == 0 => Err(io::Error::other("the child ended before it opened the interface")),
             _ => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
         }
@@ -63,12 +65,17 @@ impl Namespace {
         builder.device(from_descriptor(self.tun.try_clone()?, &[], &options)?).build_tokio()
     }
 
-    /// The ports at which the guest will listen, to be read while it runs.
+    /// The TCP or UDP ports at which the guest will listen, to be read while it runs. UDP's are had once.
     ///
     /// # Errors
-    /// The child is gone.
-    pub fn listening(&self) -> io::Result<Listening> {
-        Listening::of(self.child.id())
+    /// The child is gone, or its kernel does not list sockets.
+    pub fn listening(&mut self, kind: FlowKind) -> io::Result<Listening> {
+        if kind == FlowKind::Tcp {
+            return Listening::tcp(self.child.id());
+        }
+        let missing =
+            || io::Error::new(io::ErrorKind::Unsupported, "the kernel does not list sockets (sock_diag)");
+        Ok(Listening::udp(self.sockets.take().ok_or_else(missing)?))
     }
 
     /// Lets the command begin, when the gateway serves its stack. The child is the command from now on.

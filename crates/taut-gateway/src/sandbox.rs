@@ -1,9 +1,11 @@
 //! What a gateway may not do once it runs: so that a guest that takes it over gains little more than its sockets.
 //!
-//! - **Files** (landlock): it reads where `resolv.conf` lies, writes where its control socket lies, and opens nothing else.
-//! - **System calls** (seccomp): it starts no program, looks into no other process, and changes no mounts, namespaces, kernel
-//!   modules, keys or clocks. Such a call fails with `EPERM`. What is listed is denied and all else allowed: a list of what is
-//!   allowed would depend on the C library and break with its next version.
+//! - **Files** (landlock): it reads where `resolv.conf` lies, writes where its control socket lies, and opens
+//!   nothing else.
+//! - **System calls** (seccomp): it starts no program, looks into no other process, and changes no mounts,
+//!   namespaces, kernel modules, keys or clocks. Such a call fails with `EPERM`. What is listed is denied and
+//!   all else allowed: a list of what is allowed would depend on the C library and break with its next
+//!   version.
 //! - **Capabilities** ([`drop_capabilities`]): none, but for what it opens later.
 //!
 //! All hold for the calling thread and those that it starts from then on: call [`confine`] when the guest

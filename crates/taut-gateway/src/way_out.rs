@@ -88,10 +88,12 @@ pub trait Datagrams: Send + Sync + 'static {
     /// Those of [`try_recv`](Self::try_recv).
     fn try_send(&self, message: &[u8]) -> io::Result<usize>;
 
-    /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many bytes were sent.
+    /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many
+    /// bytes were sent.
     ///
     /// # Errors
-    /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is sent alone then.
+    /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is
+    /// sent alone then.
     fn try_send_segments(&self, _message: &[u8], _segment: usize) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }

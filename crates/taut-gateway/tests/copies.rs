@@ -1,5 +1,5 @@
-//! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces and packets: GW-79 and 87
-//! of `docs/gateway.md`.
+//! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces
+//! and packets: GW-79 and 87 of `docs/gateway.md`.
 //!
 //! ```text
 //!   down   host's kernel ─ recv ─▶ one block ───────────────────────────▶ the packet that the device gets
@@ -245,9 +245,9 @@ fn carry(mtu: u16) -> [Way; 2] {
 fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
     for ((name, len), way) in [("up", LEN), ("down", BANNER + LEN)].into_iter().zip(carry(1_500)) {
         assert_eq!((way.received, way.sent), (len, len), "{name}");
-        // Most of it came in long pieces, and went out where it was, but for ends that were cut off: of what is taken at once,
-        // one that would hold more than eight times its memory (`TcpStream::read_chunk`); of what is written, one of
-        // less than 4 KiB (`write_bytes`).
+        // Most of it came in long pieces, and went out where it was, but for ends that were cut off: of what
+        // is taken at once, one that would hold more than eight times its memory (`TcpStream::read_chunk`);
+        // of what is written, one of less than 4 KiB (`write_bytes`).
         assert!(way.long > LEN / 2, "{name}: {} bytes", way.long);
         assert_eq!(way.same + way.elsewhere, way.long, "{name}");
         assert!(way.elsewhere <= way.long / 8, "{name}: {} bytes of {}", way.elsewhere, way.long);
@@ -257,8 +257,8 @@ fn gw_79_long_pieces_are_not_copied_between_host_and_guest() {
 #[test]
 fn gw_87_long_pieces_for_the_guest_are_whole_segments() {
     for mtu in [1_500, 9_000, 65_520] {
-        // IPv4, TCP, timestamps. A segment is half of the guest's largest window at most, which is small while the server
-        // says its first.
+        // IPv4, TCP, timestamps. A segment is half of the guest's largest window at most, which is small
+        // while the server says its first.
         let segment = usize::from(mtu) - 20 - 20 - 12;
         let [_, way] = carry(mtu);
         let later = |all: &[(usize, usize)]| -> Vec<usize> {

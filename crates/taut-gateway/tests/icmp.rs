@@ -2,16 +2,17 @@
 //! `docs/gateway.md`.
 //!
 //! ```text
-//!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets ── host: 10.96.0.2 ── veth ── router: 10.96.0.1
+//!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets, 10.96.0.2 ── veth ── router: 10.96.0.1
 //! ```
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 
+mod support;
+
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
@@ -19,12 +20,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use taut::{ConnOptions, Stack};
 use taut_gateway::{HostSockets, Link, Resolver, Server, Settings, WayOut};
 use taut_testbed::{Kernel, Subnet, live, now};
-use tokio::sync::oneshot;
+
+use support::Running;
 
 struct World {
+    /// Dropped first.
+    _running: Running,
     near: Kernel,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
     /// Its namespace stays as long as this.
     _router: Kernel,
 }
@@ -78,24 +80,16 @@ impl World {
         let stack = stack.unwrap().unwrap();
         near.run("ip route add default dev taut0").unwrap();
         near.run("ip -6 route add default dev taut0").unwrap();
-        let ((stop, stopped), (ready, is_ready)) = (oneshot::channel(), mpsc::channel());
         let way = way(&host);
-        let gateway = host.thread("gateway", move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let own = [STACK, STACK_V6].map(|own| own.parse().unwrap()).to_vec();
-                let settings = Settings { own, ..Settings::default() };
-                let server = Server::new(settings, Resolver::default(), Box::new(|_| {}));
-                let serving = server.serve(&stack, Arc::new(way)).unwrap();
-                ready.send(()).unwrap();
-                tokio::select! {
-                    error = serving => panic!("{error}"),
-                    _ = stopped => {}
-                }
-            });
+        let (_, running) = Running::start(&host, move || {
+            let own = [STACK, STACK_V6].map(|own| own.parse().unwrap()).to_vec();
+            let settings = Settings { own, ..Settings::default() };
+            let server = Server::new(settings, Resolver::default(), Box::new(|_| {}));
+            let serving = server.serve(&stack, Arc::new(way)).unwrap();
+            // The stack ends when nobody has it.
+            (server, async move { (serving.await, stack).0 })
         });
-        is_ready.recv().unwrap();
-        Some(Self { near, stop: Some(stop), thread: Some(gateway.unwrap()), _router: router })
+        Some(Self { near, _running: running, _router: router })
     }
 
     fn socket(&self, to: SocketAddr, protocol: Option<Protocol>) -> Socket {
@@ -109,16 +103,6 @@ impl World {
         socket.set_nonblocking(true).unwrap();
         self.near.enter(|| socket.connect(&to.into())).unwrap().unwrap();
         socket
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        _ = self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            ended.unwrap().unwrap();
-        }
     }
 }
 
@@ -140,7 +124,8 @@ fn heard(socket: &Socket) -> Option<(u8, u8, u32, IpAddr)> {
     })
 }
 
-/// What a router, or the host's kernel, says of each destination: type, code and MTU (RFC 792, 1191, 1812 §5.2.7.1, 4443 §3).
+/// What a router, or the host's kernel, says of each destination: type, code and MTU (RFC 792, 1191, 1812
+/// §5.2.7.1, 4443 §3).
 const CASES: [(&str, (u8, u8, u32)); 10] = [
     ("10.51.0.1", (3, 1, 0)),
     ("10.52.0.1", (3, 13, 0)),
@@ -155,8 +140,8 @@ const CASES: [(&str, (u8, u8, u32)); 10] = [
     ("fd60::9", (1, 3, 0)),
 ];
 
-/// What the guest's socket hears about a message, which is repeated: a router of Linux's says five times at once, and then once a
-/// second, that it has no route.
+/// What the guest's socket hears about a message, which is repeated: a router of Linux's says five times at
+/// once, and then once a second, that it has no route.
 fn told(socket: &Socket, message: &[u8]) -> Option<(u8, u8, u32, IpAddr)> {
     for _ in 0..20 {
         _ = socket.send(message);

@@ -2,17 +2,18 @@
 //! `docs/gateway.md`.
 //!
 //! ```text
-//!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ the gateway's sockets ── far: 10.50.0.1, fd50::1
+//!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ its sockets ── far: 10.50.0.1, fd50::1
 //! ```
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
+
+mod support;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 
 use taut::device::packet::Mac;
 use taut::device::{Frames, FramesOptions, SearchDomains};
@@ -22,19 +23,20 @@ use taut_gateway::{
     Settings,
 };
 use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, live, now};
-use tokio::sync::oneshot;
+
+use support::Running;
 
 const FAR: &str = "10.50.0.1";
 const FAR_V6: &str = "fd50::1";
 const MTU: u16 = 9_000;
 
 struct World {
+    /// Dropped first.
+    _running: Running,
     far: Kernel,
     server: Server,
     events: Arc<Mutex<Vec<String>>>,
     folder: Scratch,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// The network of machine number `n`.
@@ -59,44 +61,35 @@ impl World {
         far.run(&format!("ip address add {FAR_V6}/128 dev lo nodad")).unwrap();
         let folder = Scratch::new(name);
         let events = Arc::<Mutex<Vec<String>>>::default();
-        let ((stop, stopped), (ready, is_ready)) = (oneshot::channel(), mpsc::channel());
         let listen =
             |(n, plug): (usize, &Plug)| Machines::listen(*plug, &folder.join(n.to_string())).unwrap();
         let machines: Vec<Machines> = plugs.iter().enumerate().map(listen).collect();
         let noted = Arc::clone(&events);
-        let thread = far.thread("gateway", move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let own = (0..machines.len()).flat_map(|n| network(n as u8).addresses);
-                let own = own.map(|(_, own)| own.address()).collect();
-                let settings = Settings { own, ..Settings::default() };
-                let server = Server::new(settings, Resolver::default(), Box::new(|_| {}));
-                let mut tasks = tokio::task::JoinSet::new();
-                for (n, machines) in machines.into_iter().enumerate() {
-                    let (server, noted) = (server.clone(), Arc::clone(&noted));
-                    tasks.spawn(async move {
-                        let log: MachineLog = Box::new(move |event| {
-                            let word = match event {
-                                MachineEvent::Came => "came".to_owned(),
-                                MachineEvent::Gone(_) => "gone".to_owned(),
-                                MachineEvent::TurnedAway => "turned away".to_owned(),
-                                MachineEvent::Failed(why) => format!("failed: {why}"),
-                            };
-                            noted.lock().unwrap().push(format!("{n} {word}"));
-                        });
-                        let (way, network) = (Arc::new(HostSockets), network(n as u8));
-                        machines.serve(&server, way, &network, &[], Stack::builder, &log).await
+        let (server, running) = Running::start(&far, move || {
+            let own = (0..machines.len()).flat_map(|n| network(n as u8).addresses);
+            let own = own.map(|(_, own)| own.address()).collect();
+            let settings = Settings { own, ..Settings::default() };
+            let server = Server::new(settings, Resolver::default(), Box::new(|_| {}));
+            let mut tasks = tokio::task::JoinSet::new();
+            for (n, machines) in machines.into_iter().enumerate() {
+                let (server, noted) = (server.clone(), Arc::clone(&noted));
+                tasks.spawn(async move {
+                    let log: MachineLog = Box::new(move |event| {
+                        let word = match event {
+                            MachineEvent::Came => "came".to_owned(),
+                            MachineEvent::Gone(_) => "gone".to_owned(),
+                            MachineEvent::TurnedAway => "turned away".to_owned(),
+                            MachineEvent::Failed(why) => format!("failed: {why}"),
+                        };
+                        noted.lock().unwrap().push(format!("{n} {word}"));
                     });
-                }
-                ready.send(server).unwrap();
-                tokio::select! {
-                    end = tasks.join_next() => panic!("{end:?}"),
-                    _ = stopped => {}
-                }
-            });
+                    let (way, network) = (Arc::new(HostSockets), network(n as u8));
+                    machines.serve(&server, way, &network, &[], Stack::builder, &log).await
+                });
+            }
+            (server, async move { tasks.join_next().await })
         });
-        let server = is_ready.recv().unwrap();
-        Some(Self { far, server, events, folder, stop: Some(stop), thread: Some(thread.unwrap()) })
+        Some(Self { far, server, events, folder, _running: running })
     }
 
     fn path(&self, n: u8) -> PathBuf {
@@ -125,16 +118,6 @@ impl World {
 
     fn nothing_is_left(&self) {
         eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        _ = self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            ended.unwrap().unwrap();
-        }
     }
 }
 

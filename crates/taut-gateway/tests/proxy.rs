@@ -7,11 +7,11 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 
+mod support;
+
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -21,7 +21,8 @@ use taut_gateway::{
     Timeouts, Transparent, WayOut,
 };
 use taut_testbed::{Kernel, PATIENCE, eventually, live, now};
-use tokio::sync::oneshot;
+
+use support::Running;
 
 const STACK: [u8; 4] = [10, 7, 0, 2];
 const SERVER: [u8; 4] = [10, 50, 0, 1];
@@ -31,11 +32,11 @@ const SILENT: [u8; 4] = [10, 53, 0, 1];
 const PORT: u16 = 1_080;
 
 struct World {
+    /// Dropped first.
+    _running: Running,
     near: Kernel,
     far: Kernel,
     server: Server,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// Two namespaces, and a stack whose TUN is in the far one.
@@ -78,21 +79,12 @@ impl World {
     where
         C::Stream: Joins<W::Stream>,
     {
-        let ((stop, stopped), (ready, is_ready)) = (oneshot::channel(), mpsc::channel());
-        let thread = near.thread("proxy", move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let server = Server::new(settings, resolver, Box::new(|_| {}));
-                let serving = server.proxy(clients(), Arc::new(way), login);
-                ready.send(server).unwrap();
-                tokio::select! {
-                    error = serving => panic!("{error}"),
-                    _ = stopped => {}
-                }
-            });
+        let (server, running) = Running::start(&near, move || {
+            let server = Server::new(settings, resolver, Box::new(|_| {}));
+            let serving = server.proxy(clients(), Arc::new(way), login);
+            (server, serving)
         });
-        let server = is_ready.recv().unwrap();
-        Self { near, far, server, stop: Some(stop), thread: Some(thread.unwrap()) }
+        Self { near, far, server, _running: running }
     }
 
     fn listener(&self, address: [u8; 4]) -> (TcpListener, SocketAddr) {
@@ -159,16 +151,6 @@ impl World {
 
     fn nothing_is_left(&self) {
         eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        _ = self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            ended.unwrap().unwrap();
-        }
     }
 }
 
@@ -441,8 +423,8 @@ fn asks(mut client: TcpStream, by_socks5: bool, then: &[u8]) -> TcpStream {
     client
 }
 
-/// How clients leave, and that one that has ended its half after it sent something stays. `dialling` counts connections that
-/// wait for an answer to their SYN.
+/// How clients leave, and that one that has ended its half after it sent something stays. `dialling` counts
+/// connections that wait for an answer to their SYN.
 fn leaving_ends_the_dialling(world: &World, connect: impl Fn() -> TcpStream, dialling: impl Fn() -> usize) {
     let in_use = || world.server.look(|gateway| gateway.in_use().half_open);
     for by_socks5 in [true, false] {

@@ -3,7 +3,7 @@
 //! `make gateway-soak` runs ten million.
 //!
 //! ```text
-//!   guests: a stack ═══ 5 ms each way ═══ a stack, with a filter for everything ── Gateway ── the upstream: by the port
+//!   guests: a stack ═══ 5 ms each way ═══ a stack with a filter for all ── Gateway ── an upstream: by the port
 //! ```
 #![allow(missing_docs, reason = "tests")]
 

@@ -2,8 +2,8 @@
 //! `docs/gateway.md`.
 //!
 //! ```text
-//!   guest: busybox, its DHCP client ── virtio-net ── QEMU ── Unix socket ── taut gateway, user 65534 ── sockets ── servers
-//!                                                                            └────── namespace of the test ──────┘
+//!   guest: busybox, its DHCP client ── virtio-net ── QEMU ── Unix socket ── taut gateway, user 65534 ── servers
+//!                                                                           └──── namespace of the test ─────┘
 //! ```
 //!
 //! The gateway has no privilege at all, and nothing leaves the namespace.

@@ -1,5 +1,5 @@
 //! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens
-//! to the host: GW-62 to 70 and 89 of `docs/gateway.md`.
+//! to the host: GW-62 to 70, 89 and 91 of `docs/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -309,6 +309,80 @@ fn gw_66_what_listens_inside_is_forwarded() {
     // A TUN's guests cannot be looked at.
     let output = lab.output(&mut taut(&["gateway", "--tun", "taut7", "-t", "auto"]));
     assert!(String::from_utf8_lossy(&output.stderr).contains("-t auto is for --run"), "{output:?}");
+}
+
+/// A datagram to a port of the host's from a client of the lab's, and its answer: `None` where the port is closed.
+fn asked(client: &UdpSocket, at: &str) -> Option<String> {
+    client.connect(at).unwrap();
+    client.send(b"question").ok()?;
+    let mut answer = [0; 100];
+    let len = client.recv(&mut answer).ok()?;
+    Some(String::from_utf8_lossy(&answer[..len]).into_owned())
+}
+
+/// Answers each datagram with the socket's port, until a datagram says "end".
+fn answering(socket: UdpSocket) -> std::thread::JoinHandle<()> {
+    let port = socket.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        let mut question = [0; 100];
+        while let Ok((len, from)) = socket.recv_from(&mut question) {
+            if &question[..len] == b"end" {
+                return;
+            }
+            _ = socket.send_to(port.as_bytes(), from);
+        }
+    })
+}
+
+/// Whether a UDP port of the lab's 127.0.0.1 is open, by the kernel's table.
+fn is_open(lab: &Lab, port: u16) -> bool {
+    let text = lab.kernel.enter(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap().unwrap();
+    let own = format!("0100007F:{port:04X}");
+    text.lines().any(|line| line.split_whitespace().nth(1) == Some(&own))
+}
+
+#[test]
+fn gw_91_what_serves_udp_inside_is_forwarded() {
+    let Some(lab) = lab("gateway-auto-udp", &["sleep"]) else { return };
+    let bind = |at: &str| lab.kernel.enter(|| UdpSocket::bind(at)).unwrap().unwrap();
+    let taken = bind("127.0.0.1:7003");
+    let gateway = Gateway::run(&lab, "log", &["-u", "auto", "-u", "198.51.100.1:auto"], "exec sleep 100");
+    let guest = gateway.guest("sleep");
+    let client = bind("0.0.0.0:0");
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let in_guest = |at: &str| within(guest, || UdpSocket::bind(at)).unwrap();
+    // Servers' last, so that the others were there when these are seen. One has a port of those that the
+    // kernel chooses from.
+    let others =
+        ["127.0.0.1:7002", "224.0.0.251:7004", "0.0.0.0:68", "0.0.0.0:0", "0.0.0.0:7005"].map(in_guest);
+    within(guest, || others[4].connect("10.0.2.2:9")).unwrap();
+    let of_kernel = others[3].local_addr().unwrap().port();
+    let servers = ["0.0.0.0:7003", "0.0.0.0:45000", "0.0.0.0:7001"].map(in_guest).map(answering);
+    for (host, port) in [("127.0.0.1", 7_001), (SERVER, 7_001), ("127.0.0.1", 45_000), (SERVER, 7_003)] {
+        let at = format!("{host}:{port}");
+        eventually(&at, || asked(&client, &at) == Some(port.to_string()));
+    }
+    assert!(is_open(&lab, 7_001));
+    for port in [7_002, 7_004, 68, of_kernel, 7_005] {
+        assert!(!is_open(&lab, port), "{port}");
+    }
+    gateway.says("cannot forward 127.0.0.1:7003");
+    // The server ends: its port is closed, under the flow that is open through it, and opened again with the next one.
+    let at = "127.0.0.1:7001";
+    client.connect(at).unwrap();
+    client.send(b"end").unwrap();
+    let [_, _, first] = servers;
+    first.join().unwrap();
+    eventually("the port is closed", || !is_open(&lab, 7_001));
+    let _next = answering(in_guest("0.0.0.0:7001"));
+    eventually("the port is open", || asked(&client, at) == Some("7001".to_owned()));
+    // It is opened when whoever had it is gone.
+    drop(taken);
+    eventually("the port is open", || asked(&client, "127.0.0.1:7003") == Some("7003".to_owned()));
+    assert_eq!(gateway.said().matches("cannot forward").count(), 1, "{}", gateway.said());
+    // A TUN's guests cannot be looked at.
+    let output = lab.output(&mut taut(&["gateway", "--tun", "taut7", "-u", "auto"]));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("-u auto is for --run"), "{output:?}");
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn vm_20_a_process_and_a_file_stand_for_a_namespace() {
 }
 
 /// ```text
-///   guest: 10.77.0.1 ── veth ── the gateway's namespace: what comes from the guest goes to the TUN ── veth ── 10.78.0.1: server
+///   guest: 10.77.0.1 ── veth ── the gateway's namespace, all packets to the TUN ── veth ── server: 10.78.0.1
 /// ```
 #[test]
 fn vm_20_what_is_routed_to_a_tun_goes_through_the_gateway() {
