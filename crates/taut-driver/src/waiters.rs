@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use smallvec::SmallVec;
 use taut_core::{ConnId, DatagramId, Event, FlowId, ListenerId};
 
 /// The event that a waiter waits for.
@@ -58,9 +59,9 @@ impl WaitKey {
     }
 }
 
-/// The waiters for one event, mostly none or one; memory is allocated by the first one.
+/// The waiters for one event, mostly none or one, which needs no memory of its own.
 #[derive(Debug, Default)]
-struct WaitList(Vec<(WaitKey, Waker)>);
+struct WaitList(SmallVec<[(WaitKey, Waker); 1]>);
 
 impl WaitList {
     fn add(&mut self, key: WaitKey, waker: &Waker) -> Option<Waker> {
@@ -204,6 +205,17 @@ fn grown<T: Default>(table: &mut Vec<T>, slot: usize) -> &mut T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An idle connection has a place for both directions, and one that waits takes no more than its place.
+    #[test]
+    fn the_first_waiter_needs_no_memory_of_its_own() {
+        assert_eq!(size_of::<BothWaiters>(), 64);
+        let mut list = WaitList::default();
+        for (number, is_apart) in [(1, false), (2, true)] {
+            list.add(WaitKey::unique(), Waker::noop());
+            assert_eq!((list.0.len(), list.0.spilled()), (number, is_apart));
+        }
+    }
 
     #[test]
     fn one_waker_a_key_and_all_are_woken() {

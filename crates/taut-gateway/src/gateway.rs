@@ -25,6 +25,8 @@ use taut::{FlowKind, Refusal};
 use crate::counters::Counters;
 use crate::dns::{self, Asked};
 use crate::flow::{End, Failure, Happened, Side, Stage, Then};
+pub use crate::flows::FlowId;
+use crate::flows::Flows;
 use crate::guests::{Counted, Guest, Guests};
 use crate::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 use crate::names::Names;
@@ -56,10 +58,6 @@ const MAX_EVENTS: usize = 256;
 
 /// How often the log has a line about descriptors, ports or memory that this host has no more of.
 const RESOURCES_EVERY: Duration = Duration::from_secs(1);
-
-/// A flow of this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FlowId(u64);
 
 /// A question that was sent to a name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,7 +173,7 @@ enum Due {
 #[derive(Debug, Default)]
 pub struct Gateway {
     settings: Settings,
-    flows: BTreeMap<FlowId, Flow>,
+    flows: Flows<Flow>,
     pending: BTreeMap<QuestionId, Pending>,
     guests: Guests,
     names: Names,
@@ -183,7 +181,7 @@ pub struct Gateway {
     over: VecDeque<(FlowId, Then)>,
     events: VecDeque<Event>,
     counters: Counters,
-    next: u64,
+    questions: u64,
     /// When the log last had a line about what this host has no more of.
     said_no_resources: Option<Duration>,
 }
@@ -254,12 +252,10 @@ impl Gateway {
             return None;
         }
         wanted.iter().for_each(|what| self.guests.add(guest, *what));
-        self.next += 1;
-        let id = FlowId(self.next);
         let deadline = now + self.settings.timeouts.half_open;
-        self.deadlines.insert((deadline, Due::Flow(id)));
         let flow = Flow { kind, guest, to, stage: Stage::Connecting, moved_at: now, deadline, held: 0 };
-        self.flows.insert(id, flow);
+        let id = self.flows.insert(flow);
+        self.deadlines.insert((deadline, Due::Flow(id)));
         Some(id)
     }
 
@@ -277,7 +273,7 @@ impl Gateway {
             (Then::Wait, _) => {}
             (_, Failure::NoResources) => {
                 self.counters.no_resources += 1;
-                if let Some(flow) = self.flows.get(&id) {
+                if let Some(flow) = self.flows.get(id) {
                     let to = flow.to;
                     self.note_resources(now, Event::NoResources { to });
                 }
@@ -292,7 +288,7 @@ impl Gateway {
     pub fn left(&mut self, now: Duration, id: FlowId, client: SocketAddr) -> Then {
         let then = self.happen(now, id, Happened::Ended(Side::Guest, End::Reset));
         if then == Then::Silence
-            && let Some(flow) = self.flows.get(&id)
+            && let Some(flow) = self.flows.get(id)
         {
             let to = flow.to;
             self.counters.left += 1;
@@ -326,7 +322,7 @@ impl Gateway {
     /// How many bytes a connection may take from one side before the other has them: at most `wanted`, and always
     /// [`LEAST_GRANT`] of them. They are held until [`passed`](Self::passed).
     pub fn hold(&mut self, id: FlowId, wanted: usize) -> usize {
-        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let Some(flow) = self.flows.get_mut(id) else { return 0 };
         let granted = self.guests.grant(&self.settings.limits, flow.guest, wanted as u64);
         let granted = granted.max(wanted.min(LEAST_GRANT) as u64);
         flow.held += granted;
@@ -336,7 +332,7 @@ impl Gateway {
 
     /// So many bytes of a flow are not held any more.
     pub fn give_back(&mut self, id: FlowId, held: usize) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(id) else { return };
         let held = (held as u64).min(flow.held);
         flow.held -= held;
         self.guests.remove_bytes(flow.guest, held);
@@ -345,7 +341,7 @@ impl Gateway {
     /// Bytes from one side have reached the other, and `held` ones are not held any more.
     pub fn passed(&mut self, now: Duration, id: FlowId, from: Side, bytes: usize, held: usize) {
         self.give_back(id, held);
-        let Some(flow) = self.flows.get_mut(&id).filter(|_| bytes > 0) else { return };
+        let Some(flow) = self.flows.get_mut(id).filter(|_| bytes > 0) else { return };
         flow.moved_at = now;
         match from {
             Side::Guest => self.counters.bytes_up += bytes as u64,
@@ -355,7 +351,7 @@ impl Gateway {
 
     /// Nothing of a flow is left: it counts no more.
     pub fn closed(&mut self, id: FlowId) {
-        let Some(flow) = self.flows.remove(&id) else { return };
+        let Some(flow) = self.flows.remove(id) else { return };
         self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
         self.guests.remove_bytes(flow.guest, flow.held);
         match flow.kind {
@@ -390,8 +386,8 @@ impl Gateway {
             return Question::Answer(dns::refusal(message, dns::Refused::Failure));
         }
         self.guests.add(guest, Counted::Questions);
-        self.next += 1;
-        let id = QuestionId(self.next);
+        self.questions += 1;
+        let id = QuestionId(self.questions);
         let deadline = now + self.settings.timeouts.question;
         self.deadlines.insert((deadline, Due::Question(id)));
         self.pending.insert(id, Pending { guest, asked, deadline });
@@ -467,11 +463,11 @@ impl Gateway {
     /// Where a flow stands.
     #[must_use]
     pub fn stage(&self, id: FlowId) -> Option<Stage> {
-        self.flows.get(&id).map(|flow| flow.stage)
+        self.flows.get(id).map(|flow| flow.stage)
     }
 
     fn happen(&mut self, now: Duration, id: FlowId, happened: Happened) -> Then {
-        let Some(flow) = self.flows.get_mut(&id) else { return Then::Wait };
+        let Some(flow) = self.flows.get_mut(id) else { return Then::Wait };
         let was = flow.stage;
         let (stage, then) = was.after(flow.kind, happened);
         if stage == was {
@@ -494,7 +490,7 @@ impl Gateway {
     }
 
     fn check_time(&mut self, now: Duration, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(id) else { return };
         let end = flow.end(&self.settings.timeouts);
         if end > now {
             flow.deadline = end;

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `gateway.rs` | [`Gateway`]: the logic, a state machine without clock, sockets or threads |
 //! | `flow.rs` | [`Stage`]: the life of one flow, as a table |
+//! | `flows.rs` | flows by name, and which of them must end |
 //! | `limits.rs`, `guests.rs` | how much a guest may have, and has; how long a flow may be idle |
 //! | `rules.rs`, `names.rs` | where a guest may go; which names it was told for an address |
 //! | `dns.rs` | messages of DNS, read and written |
@@ -41,6 +42,7 @@ mod counters;
 mod datagrams;
 mod dns;
 mod flow;
+mod flows;
 mod forward;
 mod gateway;
 mod guests;

@@ -48,14 +48,21 @@ const PIECES: usize = 64;
 /// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one
 /// side or both.
 pub(crate) async fn relay(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Then {
-    pass(guest, upstream, &Seen { flow, is_turned: false }).await
+    pass(&Ends { guest, upstream, flow: Seen { flow, is_turned: false } }).await
 }
 
 /// The same with a stack's stream as the upstream.
 pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> Then {
-    let seen = Seen { flow, is_turned: true };
-    let then = pass(upstream, guest, &seen).await;
-    seen.then(then)
+    let ends = Ends { guest: upstream, upstream: guest, flow: Seen { flow, is_turned: true } };
+    let then = pass(&ends).await;
+    ends.flow.then(then)
+}
+
+/// A connection: the stack's stream, the other side's, and the flow that they are.
+struct Ends<'a, U> {
+    guest: &'a TcpStream,
+    upstream: &'a U,
+    flow: Seen<'a>,
 }
 
 /// A flow, of which the stack's stream is the guest's side.
@@ -98,42 +105,42 @@ impl Seen<'_> {
     }
 }
 
-async fn pass(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Then {
-    let (up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
+async fn pass(ends: &Ends<'_, impl Upstream>) -> Then {
+    let (up, mut down) = (pin!(up(ends)), pin!(down(ends)));
     let mut up = Apart::new(up);
     let (mut up_goes, mut down_goes) = (true, true);
     loop {
         let (side, end) = tokio::select! {
             end = &mut up, if up_goes => { up_goes = false; (Side::Guest, end) }
             end = &mut down, if down_goes => { down_goes = false; (Side::Upstream, end) }
-            () = flow.stopped() => return Then::ResetBoth,
+            () = ends.flow.stopped() => return Then::ResetBoth,
         };
         let then = match end {
-            Ok(()) => flow.ended(side, End::Fin),
-            Err(Broken(side)) => flow.ended(side, End::Reset),
+            Ok(()) => ends.flow.ended(side, End::Fin),
+            Err(Broken(side)) => ends.flow.ended(side, End::Reset),
         };
         let finished = match then {
-            Then::Finish(Side::Upstream) => upstream.finish().map_err(|_| Broken(Side::Upstream)),
+            Then::Finish(Side::Upstream) => ends.upstream.finish().map_err(|_| Broken(Side::Upstream)),
             Then::Finish(Side::Guest) => {
-                guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
+                ends.guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
             }
             // Its time is over at this moment.
             Then::Wait => return Then::ResetBoth,
-            then => return last_fin(then, side, guest, upstream),
+            then => return last_fin(then, side, ends),
         };
         if let Err(Broken(side)) = finished {
-            return flow.ended(side, End::Reset);
+            return ends.flow.ended(side, End::Reset);
         }
     }
 }
 
 /// The second FIN is passed on, too; dropping the streams does the rest.
-fn last_fin(then: Then, ended: Side, guest: &TcpStream, upstream: &impl Upstream) -> Then {
+fn last_fin(then: Then, ended: Side, ends: &Ends<'_, impl Upstream>) -> Then {
     if then == Then::Close {
         // A side that is gone by now does not miss it.
         _ = match ended {
-            Side::Guest => upstream.finish(),
-            Side::Upstream => guest.shutdown_with(std::net::Shutdown::Write),
+            Side::Guest => ends.upstream.finish(),
+            Side::Upstream => ends.guest.shutdown_with(std::net::Shutdown::Write),
         };
     }
     then
@@ -187,22 +194,22 @@ impl<'a> Share<'a> {
     }
 }
 
-async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow);
+async fn up(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
+    let mut share = Share::new(&ends.flow);
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
-        if !is_ready_now(upstream.writable()).await.map_err(|_| Broken(Side::Upstream))? {
+        if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
             // It waits for the guest first: the wait for the upstream has a timer, which an idle connection need not have.
-            Box::pin(guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
-            Box::pin(upstream_writable(guest, upstream)).await?;
+            Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
+            Box::pin(upstream_writable(ends)).await?;
         }
         // The list is made at each poll: an idle connection's task is as large as this wait.
         let taken = poll_fn(|cx| {
             let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
             let taken = if share.is_long() {
-                guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
+                ends.guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
             } else {
-                guest.poll_read_chunks_and_wait(cx, &mut chunks, max)
+                ends.guest.poll_read_chunks_and_wait(cx, &mut chunks, max)
             };
             if taken.is_pending() {
                 // Nothing is held while there is nothing.
@@ -211,7 +218,7 @@ async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Res
             taken.map_ok(|(count, waits)| (chunks, count, held, waits))
         });
         let (chunks, count, held, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
-        let at_once = is_done_at_once(Box::pin(write_all(chunks, guest, upstream))).await?;
+        let at_once = is_done_at_once(Box::pin(write_all(chunks, ends))).await?;
         share.passed(Side::Guest, count, held);
         if count == 0 {
             return Ok(());
@@ -242,10 +249,9 @@ async fn until_woken() {
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// Whether a wait is over before it begins.
-async fn is_ready_now(wait: impl Future<Output = io::Result<()>>) -> io::Result<bool> {
-    let mut wait = pin!(wait);
-    poll_fn(|cx| match wait.as_mut().poll(cx) {
+/// Whether there is room now. The wait for it is made at each poll, too: it is over before it begins.
+async fn has_room(upstream: &impl Upstream) -> io::Result<bool> {
+    poll_fn(|cx| match pin!(upstream.writable()).poll(cx) {
         Poll::Ready(ready) => Poll::Ready(ready.map(|()| true)),
         Poll::Pending => Poll::Ready(Ok(false)),
     })
@@ -253,14 +259,10 @@ async fn is_ready_now(wait: impl Future<Output = io::Result<()>>) -> io::Result<
 }
 
 /// Writes all chunks.
-async fn write_all(
-    mut chunks: Vec<Bytes>,
-    guest: &TcpStream,
-    upstream: &impl Upstream,
-) -> Result<(), Broken> {
+async fn write_all(mut chunks: Vec<Bytes>, ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
     let mut first = 0;
     while first < chunks.len() {
-        match write_some(&chunks[first..], upstream) {
+        match write_some(&chunks[first..], ends.upstream) {
             Ok(mut written) => {
                 while first < chunks.len() && written >= chunks[first].len() {
                     written -= chunks[first].len();
@@ -271,7 +273,7 @@ async fn write_all(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                upstream_writable(guest, upstream).await?;
+                upstream_writable(ends).await?;
             }
             Err(_) => return Err(Broken(Side::Upstream)),
         }
@@ -289,14 +291,14 @@ fn write_some(chunks: &[Bytes], upstream: &impl Upstream) -> io::Result<usize> {
 }
 
 /// Waits for room in the upstream, as long as the guest is there.
-async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Result<(), Broken> {
-    let mut writable = pin!(upstream.writable());
+async fn upstream_writable(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
+    let mut writable = pin!(ends.upstream.writable());
     loop {
         tokio::select! {
             biased;
             ready = &mut writable => return ready.map_err(|_| Broken(Side::Upstream)),
             () = tokio::time::sleep(LOOK_EVERY) => {
-                if !guest.info().is_ok_and(|info| info.state != State::Closed) {
+                if !ends.guest.info().is_ok_and(|info| info.state != State::Closed) {
                     return Err(Broken(Side::Guest));
                 }
             }
@@ -304,11 +306,11 @@ async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Resul
     }
 }
 
-async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Seen<'_>) -> Result<(), Broken> {
-    let mut share = Share::new(flow);
+async fn down(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
+    let mut share = Share::new(&ends.flow);
     loop {
-        upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-        if Box::pin(carry_down(guest, upstream, &mut share)).await? == Some(0) {
+        ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
+        if Box::pin(carry_down(ends, &mut share)).await? == Some(0) {
             return Ok(());
         }
     }
@@ -321,11 +323,8 @@ fn whole_segments(guest: &TcpStream) -> usize {
 }
 
 /// Takes what the upstream has, up to the share, and returns how much: 0 at the end, `None` if there is nothing yet.
-async fn carry_down(
-    guest: &TcpStream,
-    upstream: &impl Upstream,
-    share: &mut Share<'_>,
-) -> Result<Option<usize>, Broken> {
+async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Result<Option<usize>, Broken> {
+    let (guest, upstream) = (ends.guest, ends.upstream);
     if !share.has_room {
         unless_broken(upstream, guest.writable()).await?;
     }

@@ -4,11 +4,12 @@
 //! deadline. A flow's task has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no
 //! more.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use taut::{
@@ -20,7 +21,8 @@ use tokio::time::Instant;
 
 use crate::datagrams::{pings, udp};
 use crate::flow::{End, Failure, Side, Then};
-use crate::gateway::{Admission, Event, FlowId, Gateway, Question, QuestionId, Settings};
+use crate::flows::{FlowId, Stops};
+use crate::gateway::{Admission, Event, Gateway, Question, QuestionId, Settings};
 use crate::host_sockets::NOTSENT_LOWAT;
 use crate::resolver::Resolver;
 use crate::tcp::tcp;
@@ -44,7 +46,7 @@ struct Shared {
 
 struct Inner {
     gateway: Gateway,
-    stops: BTreeMap<FlowId, Arc<Notify>>,
+    stops: Stops,
     /// What the timer waits for.
     armed: Option<Duration>,
 }
@@ -59,7 +61,7 @@ impl Server {
     /// A gateway that asks `resolver` for names. Must be called in a tokio runtime.
     #[must_use]
     pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
-        let inner = Inner { gateway: Gateway::new(settings), stops: BTreeMap::new(), armed: None };
+        let inner = Inner { gateway: Gateway::new(settings), stops: Stops::default(), armed: None };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
         Self(Arc::new(Shared { inner, began, earlier, resolver, log }))
     }
@@ -97,7 +99,8 @@ impl Server {
 
     /// Ends every flow: its guest is gone. Further ones may come.
     pub(crate) fn end_all(&self) {
-        self.0.lock().stops.values().for_each(|stop| stop.notify_one());
+        let ended = self.0.lock().stops.end_all();
+        ended.into_iter().for_each(Waker::wake);
     }
 
     /// The stack's own limits for flows stay out of the way: those of the gateway come first.
@@ -165,9 +168,8 @@ impl Server {
     }
 
     pub(crate) fn handle(&self, id: FlowId) -> Handle {
-        let stop = Arc::new(Notify::new());
-        self.0.lock().stops.insert(id, Arc::clone(&stop));
-        Handle { server: self.clone(), id, stop }
+        self.0.lock().stops.begin(id);
+        Handle { server: self.clone(), id }
     }
 
     /// Calls the gateway, hears what it has to say, and wakes the timer if it must be earlier.
@@ -205,12 +207,18 @@ impl Server {
                 () = self.0.earlier.notified() => continue,
             }
             self.with(Gateway::handle_timeout);
-            let mut inner = self.0.lock();
-            while let Some((id, _)) = inner.gateway.poll_end() {
-                if let Some(stop) = inner.stops.get(&id) {
-                    stop.notify_one();
+            let mut ended = Vec::new();
+            {
+                let mut inner = self.0.lock();
+                let Inner { gateway, stops, .. } = &mut *inner;
+                while let Some((id, _)) = gateway.poll_end() {
+                    // A flow that has ended by itself meanwhile has left its place to another one.
+                    if gateway.stage(id).is_some() {
+                        ended.extend(stops.end(id));
+                    }
                 }
             }
+            ended.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -243,7 +251,6 @@ impl Shared {
 pub(crate) struct Handle {
     server: Server,
     id: FlowId,
-    stop: Arc<Notify>,
 }
 
 impl Handle {
@@ -283,14 +290,22 @@ impl Handle {
 
     /// Waits until the flow's time is over.
     pub(crate) async fn stopped(&self) {
-        self.stop.notified().await;
+        poll_fn(|cx| {
+            let (over, replaced) = self.server.0.lock().stops.poll(self.id, cx.waker());
+            // Without the lock.
+            drop(replaced);
+            over
+        })
+        .await;
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let mut inner = self.server.0.lock();
-        inner.stops.remove(&self.id);
+        let waker = inner.stops.remove(self.id);
         inner.gateway.closed(self.id);
+        drop(inner);
+        drop(waker);
     }
 }

@@ -421,7 +421,11 @@ impl FlowTable {
         if self.entries.len() == 0 {
             return None;
         }
-        let firsts = (0..FILTERS_MAX * LISTS).map(|list| self.entries.first(list));
+        let lists = self
+            .filters
+            .iter()
+            .flat_map(|filter| (0..LISTS).map(|list| filter.place as usize * LISTS + list));
+        let firsts = lists.map(|list| self.entries.first(list));
         firsts.filter_map(|slot| Some((self.at(slot)?.deadline, slot))).min()
     }
 
