@@ -1,7 +1,7 @@
 // What the tests of pages in a browser share: the browser, checks that go on after a failure, and axe.
 //
 //   CHROMIUM=FILE       the browser, otherwise chromium, chromium-browser or google-chrome in PATH
-//   ONLY=PLAY-5         only checks whose name has this in it
+//   ONLY=PLAY-5,PLAY-7  only checks whose name has one of these in it
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -23,7 +23,7 @@ export const passed = [];
 export const problems = [];
 
 export async function check(name, run) {
-  if (process.env.ONLY && !name.includes(process.env.ONLY)) return;
+  if (process.env.ONLY && !process.env.ONLY.split(",").some((part) => name.includes(part))) return;
   const began = performance.now();
   try {
     const said = await run();
