@@ -169,7 +169,7 @@ python: ## the Python package taut-lab as a wheel, in python/target/wheels; need
 	@CARGO=$(CARGO) scripts/python
 
 python-test: ## its tests, in python/target/venv: figures are the command's, bit for bit; controllers, pictures, notebook, types (1 min after the builds)
-	$(CARGO) build --release --locked --quiet -p taut-cli
+	$(CARGO) build --release --locked --quiet -p taut-cli --features parquet
 	TAUT=$(abspath target)/release/taut scripts/python --test $(ARGS)
 
 sweep-2000: ## a sweep of 2,000 runs on a Ray cluster of two nodes, one of them removed meanwhile, and on this machine: equal rows

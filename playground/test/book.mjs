@@ -1,5 +1,6 @@
 // The documentation as a site, target/book, from a static server in a browser: every page loads, every link and heading that a
-// reader can click is there, also those that the book's own script adds, and the playground inside runs a preset.
+// reader can click is there, also those that the book's own script adds; nothing is wider than a phone but what scrolls by itself, words
+// can be read in light and dark, and the playground inside runs a preset.
 //
 //   npm run test-book   needs the site (make book)
 //   CHROMIUM, ONLY      harness.mjs
@@ -9,7 +10,7 @@ import { existsSync, readFileSync, readdirSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, extname, join, resolve, sep } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { browser, check, finish } from "./harness.mjs";
+import { accessible, browser, check, finish } from "./harness.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const site = resolve(here, "../../target/book");
@@ -94,6 +95,44 @@ await check("PLAY-8 every link of the book leads to a page and a heading that ar
   assert.ok(count > 1_000, `${count} links`);
   return `${count} links to ${found.size} addresses`;
 });
+
+await check("PLAY-8 no page of the book is wider than a phone's 390 px, or 320", async () => {
+  const wide = [];
+  for (const width of [390, 320]) {
+    const phone = await browser.newContext({ viewport: { width, height: 844 }, hasTouch: true, isMobile: true });
+    const page = await phone.newPage();
+    for (const address of pages) {
+      await page.goto(address, { waitUntil: "load" });
+      // The book's column hides what is wider: what counts is whether the reader can scroll to it.
+      const over = await page.evaluate(() => {
+        const scrolls = (element) => element.tagName !== "MAIN" && (/auto|scroll/.test(getComputedStyle(element).overflowX) || scrolls(element.parentElement));
+        const wide = [...document.querySelectorAll("main *")].filter((element) => element.getBoundingClientRect().right > innerWidth + 1);
+        return wide.filter((element) => !scrolls(element)).map((element) => `${element.tagName} ${element.textContent.slice(0, 40)}`)[0];
+      });
+      if (over) wide.push(`${address}: on ${width} px: ${over}`);
+    }
+    await phone.close();
+  }
+  assert.deepEqual(wide, []);
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  await check(`PLAY-8 words of the book can be read: axe's contrast of 4.5, ${colorScheme}`, async () => {
+    const themed = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme });
+    // A table of names, code in five languages, a picture, figures.
+    const names = ["index", "conformance", "lab", "python", "embedding", "results"];
+    for (const name of names) {
+      const page = await themed.newPage();
+      await page.goto(new URL(`${name}.html`, root).href, { waitUntil: "load" });
+      await accessible(page, ["color-contrast"]).catch((error) => {
+        throw new Error(`${name}: ${error.message}`);
+      });
+      await page.close();
+    }
+    await themed.close();
+    return `${names.length} pages`;
+  });
+}
 
 /** Clicks a preset, and returns both of its runs. */
 async function preset(frame, id) {

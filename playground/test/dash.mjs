@@ -24,6 +24,8 @@ const LIMITS = ["", "", "60k", "80k", "100k", "120k", "150k", "180k", "200k", "2
 const LINK = "dev taut0 root netem delay 15ms loss 0.2% rate 40mbit limit 1000";
 const MANY = 1_000;
 const FRAME_MS = 16;
+const FRAMES = 60;
+const PATIENCE_MS = 300_000;
 
 const directory = mkdtempSync(join(tmpdir(), "taut-dash-test-"));
 const env = { ...process.env, TAUT_CONTROL_DIR: join(directory, "control") };
@@ -50,9 +52,9 @@ async function begin(args, ready) {
   return child;
 }
 
-async function end(child) {
+async function end(child, signal = "SIGINT") {
   const ended = new Promise((done) => child.on("exit", done));
-  child.kill("SIGINT");
+  child.kill(signal);
   await ended;
 }
 
@@ -98,8 +100,9 @@ async function close(page) {
   await page.context().close();
 }
 
+/** However long it takes: on a busy machine a sample takes longer, and the pause until the next is a hundred times as long. */
 const samples = (page, count) =>
-  page.waitForFunction((count) => window.dashboard.received >= count, count, { timeout: 60_000 });
+  page.waitForFunction((count) => window.dashboard.received >= count, count, { timeout: PATIENCE_MS });
 
 /** The sample that the page shows, and the rows of its table, from the same moment. */
 const shown = (page) =>
@@ -112,6 +115,37 @@ const shown = (page) =>
       worst: [...document.querySelectorAll("#worst .who b")].map((name) => name.textContent),
     };
   });
+
+/**
+ * What a frame costs the page's thread, in ms of its processor time: reading the sample, script, styles and layout. Samples of the
+ * stack, in turn, as fast as they are drawn: so it is neither other work of the machine nor the wait for samples that is measured.
+ */
+async function frames(page, texts) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable", { timeDomain: "threadTicks" });
+  await page.evaluate((texts) => (window.texts = texts), texts);
+  const parts = ["ScriptDuration", "RecalcStyleDuration", "LayoutDuration"];
+  const spent = async () => {
+    const { metrics } = await session.send("Performance.getMetrics");
+    return metrics.filter(({ name }) => parts.includes(name)).reduce((sum, { value }) => sum + value * 1e3, 0);
+  };
+  const spans = [];
+  for (let at = 0; at < FRAMES; at++) {
+    const before = await spent();
+    const drawn = await page.evaluate(async (at) => {
+      const count = () => performance.getEntriesByName("frame", "measure").length;
+      const before = count();
+      // As an event, whose script is counted.
+      await new Promise((done) => setTimeout(() => done(window.dashboard.take(window.texts[at % window.texts.length]))));
+      // Two: what the first draws is laid out before the second.
+      for (let more = 0; more < 2; more++) await new Promise(requestAnimationFrame);
+      return count() - before;
+    }, at);
+    assert.ok(drawn >= 1, "a sample was not drawn");
+    spans.push((await spent()) - before);
+  }
+  return spans;
+}
 
 const port = (end) => Number(end.split(":").at(-1));
 
@@ -282,18 +316,23 @@ try {
   await check(`DASH-B3 with ${MANY} more connections a frame takes at most ${FRAME_MS} ms in the median`, async () => {
     const sockets = await open(MANY);
     const page = await show();
-    await page.waitForFunction((all) => window.dashboard.state.sample?.rows.length === all, MANY + LIMITS.length, { timeout: 60_000 });
-    await page.evaluate(() => performance.clearMeasures("frame"));
-    await page.waitForFunction(() => performance.getEntriesByName("frame", "measure").length >= 12, null, { timeout: 120_000 });
-    const spans = spread(await page.evaluate(() => performance.getEntriesByName("frame", "measure").map((entry) => entry.duration)));
+    const texts = [];
+    while (texts.length < 3) {
+      const had = await page.evaluate(() => window.dashboard.received);
+      await samples(page, had + 1);
+      const { sample } = await shown(page);
+      if (sample.rows.length === MANY + LIMITS.length) texts.push(JSON.stringify(sample));
+    }
+    const spans = spread(await frames(page, texts));
     assert.equal((await shown(page)).table.length, 50);
     await page.locator("#more").click();
-    const { table, sample } = await shown(page);
+    const { table } = await shown(page);
     assert.equal(table.length, 100);
     assert.ok(spans.median <= FRAME_MS, `${spans.median} ms`);
     await close(page);
     for (const socket of sockets) socket.destroy();
-    return `median ${spans.median.toFixed(2)} ms, p95 ${spans.p95.toFixed(2)} ms, ${spans.count} frames, a sample every ${(sample.span_ns / 1e6).toFixed(0)} ms`;
+    const every = JSON.parse(texts.at(-1)).span_ns / 1e6;
+    return `median ${spans.median.toFixed(2)} ms, p95 ${spans.p95.toFixed(2)} ms, ${spans.count} frames, a sample every ${every.toFixed(0)} ms`;
   });
 
   await check("DASH-B6 a wrong token is said", async () => {
@@ -305,17 +344,24 @@ try {
 
   await check("DASH-B6 the last sample stays when the stack ends, and it goes on when there is one again", async () => {
     const page = await show();
+    const broken = async () => {
+      await page.locator("#error").filter({ hasText: "has ended or cannot be reached" }).waitFor({ timeout: PATIENCE_MS });
+      assert.equal(await page.locator("#link").getAttribute("data-state"), "broken");
+    };
     await samples(page, 3);
-    await end(server);
-    await page.locator("#error").filter({ hasText: "has ended or cannot be reached" }).waitFor({ timeout: 20_000 });
-    assert.equal(await page.locator("#link").getAttribute("data-state"), "broken");
+    // At once: one that is asked to end closes its connections first, and a sample may show that.
+    await end(server, "SIGKILL");
+    await broken();
     const { sample, table } = await shown(page);
-    assert.ok(sample.rows.length >= LIMITS.length && table.length >= LIMITS.length, "the last sample stays");
+    assert.ok(sample.rows.length >= LIMITS.length && table.length >= LIMITS.length, `${sample.rows.length} connections stay`);
     const had = await page.evaluate(() => window.dashboard.received);
     server = await serve();
     await samples(page, had + 2);
     assert.equal(await page.locator("#error").isVisible(), false);
     assert.match(await page.locator("#title").textContent(), /^0 connections/);
+    await end(server);
+    await broken();
+    assert.match(await page.locator("#title").textContent(), /^(0 connections|No stack is running)/);
     await page.context().close();
   });
   for (const child of downloads) child.kill();

@@ -17,6 +17,7 @@ use taut_lab::scenario::{Change, Document, LoadError, Variation, builtin};
 use taut_lab::sweep::{Grid as LabGrid, Point, Results};
 use taut_lab::{sim, table};
 
+use crate::controller::{self, Trouble};
 use crate::{invalid, run_error};
 
 /// Why a grid cannot be used.
@@ -33,8 +34,12 @@ impl From<LoadError> for GridError {
 }
 
 /// The scenario that a grid names: a built-in one, or a file relative to the grid's.
-fn open(name: &str, directory: &Path, changes: &[Change]) -> Result<Document, GridError> {
-    let controllers = Registry::default();
+fn open(
+    name: &str,
+    directory: &Path,
+    changes: &[Change],
+    controllers: &Registry,
+) -> Result<Document, GridError> {
     if !name.ends_with(".toml") && !name.contains('/') {
         let text = builtin::find(name).ok_or_else(|| {
             let names: Vec<&str> = builtin::ALL.iter().map(|(name, _)| *name).collect();
@@ -44,14 +49,14 @@ fn open(name: &str, directory: &Path, changes: &[Change]) -> Result<Document, Gr
             ))
         })?;
         let read = |file: &str| read_beside(Path::new(""), file);
-        return Ok(Document::parse_with(name, name, text, changes, &controllers, &read)?);
+        return Ok(Document::parse_with(name, name, text, changes, controllers, &read)?);
     }
     let path = directory.join(name);
     let text = fs::read_to_string(&path)
         .map_err(|error| GridError::File(format!("cannot read {}: {error}", path.display())))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let read = |file: &str| read_beside(path.parent().unwrap_or(Path::new("")), file);
-    Ok(Document::parse_with(&stem, &path.display().to_string(), &text, changes, &controllers, &read)?)
+    Ok(Document::parse_with(&stem, &path.display().to_string(), &text, changes, controllers, &read)?)
 }
 
 /// Reads a file that a scenario names, relative to the scenario's.
@@ -90,10 +95,11 @@ pub(crate) struct Grid {
 
 #[pymethods]
 impl Grid {
-    /// Reads a grid; `directory` is where the files are that it names.
+    /// Reads a grid; `directory` is where the files are that it names, `controllers` has classes by name.
     #[new]
-    #[pyo3(signature = (file, text, directory, changes, case, seeds))]
+    #[pyo3(signature = (file, text, directory, changes, case, seeds, controllers))]
     #[expect(clippy::needless_pass_by_value, reason = "arguments of a Python function are owned")]
+    #[expect(clippy::too_many_arguments, reason = "the package alone calls it")]
     fn new(
         py: Python<'_>,
         file: &str,
@@ -102,13 +108,16 @@ impl Grid {
         changes: Vec<String>,
         case: Option<&str>,
         seeds: Option<u32>,
+        controllers: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        // Nothing runs here.
+        let controllers = controller::registry(controllers, &Trouble::default())?;
         let load = |error: LoadError| invalid(py, &error, Some(file));
         let grid = LabGrid::parse(file, text).map_err(load)?;
         let changes: Vec<Change> =
             changes.iter().map(|change| Change::parse(change)).collect::<Result<_, _>>().map_err(load)?;
         let points = grid
-            .documents(file, &changes, case, |all| open(&grid.scenario, &directory, all))
+            .documents(file, &changes, case, |all| open(&grid.scenario, &directory, all, &controllers))
             .map_err(|error| match error {
                 GridError::Load(error) => load(error),
                 GridError::Name(why) => PyValueError::new_err(why),
@@ -192,12 +201,14 @@ impl Grid {
 pub(crate) struct Series {
     scenario: String,
     variation: Variation,
+    trouble: Trouble,
 }
 
 #[pymethods]
 impl Series {
     /// Reads the scenario again, with the values of [`Grid::parts`].
     #[new]
+    #[pyo3(signature = (name, file, text, changes, case, variant, files, controllers))]
     #[expect(clippy::needless_pass_by_value, reason = "arguments of a Python function are owned")]
     #[expect(clippy::too_many_arguments, reason = "the package alone calls it")]
     fn new(
@@ -209,19 +220,22 @@ impl Series {
         case: &str,
         variant: &str,
         files: BTreeMap<String, Vec<u8>>,
+        controllers: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let trouble = Trouble::default();
+        let controllers = controller::registry(controllers, &trouble)?;
         let load = |error: LoadError| invalid(py, &error, Some(file));
         let changes: Vec<Change> =
             changes.iter().map(|change| Change::parse(change)).collect::<Result<_, _>>().map_err(load)?;
         let read = |file: &str| files.get(file).cloned().ok_or_else(|| "did not come along".to_owned());
-        let document = Document::parse_with(name, file, text, &changes, &Registry::default(), &read);
+        let document = Document::parse_with(name, file, text, &changes, &controllers, &read);
         let document = document.map_err(load)?;
         let is_it = |variation: &Variation| variation.case == case && variation.variant == variant;
         let variation = document.variations().map_err(load)?.into_iter().find(is_it);
         let variation = variation.ok_or_else(|| {
             PyValueError::new_err(format!("{name} has no case {case:?} with variant {variant:?}"))
         })?;
-        Ok(Self { scenario: name.to_owned(), variation })
+        Ok(Self { scenario: name.to_owned(), variation, trouble })
     }
 
     /// What a run depends on beside its seed and the code.
@@ -242,7 +256,11 @@ impl Series {
             real_time: false,
             command: "taut_lab.sweep".to_owned(),
         };
-        let outcome = py.detach(|| sim::run(&job, &|_| true));
+        let outcome = py.detach(|| sim::run(&job, &|_| !self.trouble.is_there()));
+        // What a controller raised stopped the run.
+        if let Some(error) = self.trouble.take() {
+            return Err(error);
+        }
         let data = outcome.map_err(|error| run_error(py, format!("{}: {error}", job.label())))?.data;
         Ok((data.meta.digest, data.metrics))
     }

@@ -158,7 +158,7 @@ def test_py_13_notebooks_run(notebook: Path) -> None:
 
 def test_py_13_the_samples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)
-    assert len(samples) == 3
+    assert len(samples) == 4
     # A sample leaves files.
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -170,6 +170,10 @@ def test_py_13_the_samples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.M
     swept = names["swept"]
     assert isinstance(swept, taut_lab.Sweep)
     assert len(swept.rows) == 16
+    ours = names["ours"]
+    assert isinstance(ours, taut_lab.Sweep)
+    # Three points, four variants, two seeds.
+    assert len(ours.rows) == 24
 
 
 def test_py_14_types_are_whole() -> None:

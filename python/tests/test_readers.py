@@ -1,6 +1,6 @@
 """The files of a run in programs that are not ours. The number is that of the statement in docs/python.md.
 
-Each part needs its program: `pip install flent polars duckdb`; for a run's Parquet, a command built with `--features parquet`.
+`make python-test` installs these programs, and builds the command with `--features parquet` for a run's Parquet.
 """
 
 from __future__ import annotations

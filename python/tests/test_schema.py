@@ -14,9 +14,7 @@ import pytest
 import taut_lab
 
 jsonschema = pytest.importorskip("jsonschema")
-if sys.version_info < (3, 11):
-    pytest.skip("reads TOML with tomllib", allow_module_level=True)
-import tomllib  # noqa: E402
+tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 @pytest.fixture(scope="module")

@@ -279,6 +279,13 @@ def test_py_18_the_data_set_is_whole_whenever_it_is_read(grid: Path, tmp_path: P
     (tmp_path / "one.toml").write_text('scenario = "single-flow"\nseeds = 1\naxes = [["duration=1s"]]\nvariants = ["reno"]\n')
     one = taut_lab.sweep(tmp_path / "one.toml", out=tmp_path / "one", set=["warm-up=100ms"])
     assert one.rows["case"].to_pylist() == [None]
+    frame = pytest.importorskip("pandas").read_parquet(tmp_path / "one/runs")
+    assert frame.goodput.to_list() == one.rows["goodput"].to_pylist() and "case" not in frame
+    # Both in one directory.
+    both = taut_lab.sweep(tmp_path / "one.toml", out=tmp_path / "out", set=["warm-up=100ms"])
+    assert both.rows.equals(one.rows)
+    assert pyarrow.dataset.dataset(tmp_path / "out/runs", partitioning=cases).count_rows() == RUNS + 1
+    assert taut_lab.sweep(grid, out=tmp_path / "out").ran == 0
 
 
 def slow(tmp_path: Path, runs: int, seconds: int) -> Path:

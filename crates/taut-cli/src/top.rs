@@ -37,7 +37,7 @@ pub struct TopArgs {
     #[arg(long, value_enum, default_value_t = Order::Wait)]
     by: Order,
     /// Only connections whose ends, state, reason or congestion control contain this text
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
     /// With --once, how many connections to print
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
@@ -100,7 +100,12 @@ fn table(sample: &Sample, args: &TopArgs) -> String {
     let rows = top_view::shown(&sample.rows, args.by, &args.filter);
     let lines = rows.iter().take(args.count).map(|row| cells(row).to_vec());
     let all: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(lines).collect();
-    let mut said = top_view::title(sample) + "\n" + &text::table(2, &all);
+    let table = match &*args.filter {
+        _ if !rows.is_empty() => text::table(2, &all),
+        "" => "no connections\n".to_owned(),
+        filter => format!("no connection contains {filter:?} (--filter)\n"),
+    };
+    let mut said = top_view::title(sample) + "\n" + &table;
     if rows.len() > args.count {
         said += &format!("{} more; --count shows more\n", rows.len() - args.count);
     }

@@ -93,7 +93,11 @@ pub fn title(sample: &Sample) -> String {
     let stacks: Vec<_> = sample
         .stacks
         .iter()
-        .map(|stack| format!("{} (pid {}) on {}", stack.program, stack.pid, stack.device))
+        .map(|stack| match &*stack.device {
+            // A gateway's, whose device is in the guest's namespace.
+            "" => format!("{} (pid {})", stack.program, stack.pid),
+            device => format!("{} (pid {}) on {device}", stack.program, stack.pid),
+        })
         .collect();
     let stacks = match sample.number {
         _ if !stacks.is_empty() => stacks.join(", "),
@@ -412,6 +416,9 @@ mod tests {
             "{}",
             lines[0]
         );
+        let mut without = sample();
+        without.stacks[0].device.clear();
+        assert!(title(&without).starts_with("taut (pid 71) · 4 connections"), "{}", title(&without));
         for text in ["86.0 ms", "congestion window 97 %", "8.00 Mbit/s", "33", "20.1 ms"] {
             assert!(lines[4].contains(text), "{text}: {}", lines[4]);
         }

@@ -181,6 +181,14 @@ fn lab_03_a_number_out_of_its_range_is_told_with_the_range() {
         ("link.back-faults.reorder=150%", "link.back-faults.reorder: must be a share from 0 to 1"),
         ("link.back-faults.reorder=1%", "link.back-faults.reorder: needs reorder-delay"),
         ("flows.0.pair=1", "flows.0.pair: must be less than 1, the number of pairs"),
+        // What TOML calls a list, a table and a word.
+        (
+            "link.delay=[5]",
+            "link.delay: invalid type: a list, expected a time such as \"20ms\": s, ms, us, ns",
+        ),
+        ("measure={ a = 1 }", "measure: invalid type: a table, expected a list of metrics"),
+        ("flows.0=1", "flows.0: invalid type: integer `1`, expected a table"),
+        ("host=5", "host: invalid type, expected one of ideal, linux-6.18"),
         ("flows.app=rr", "flows.app: there is no app: this is a list of 1, numbered from 0"),
     ] {
         assert_eq!(error(SMALL, &[set]), format!("--set {set}: {expected}"));

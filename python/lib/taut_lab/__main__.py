@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import ScenarioError, SweepError, sweep
+from . import ScenarioError, SweepError, _carry, sweep
 
 
 def main() -> int:
@@ -24,11 +24,19 @@ def main() -> int:
     one.add_argument("--case", metavar="NAME", help="only this case of the scenario")
     one.add_argument("--seeds", type=int, metavar="N", help="runs of each point and variant")
     one.add_argument("--workers", type=int, metavar="N", help="processes on this machine (the number of processors)")
+    one.add_argument("--controllers", metavar="FILE", help="a Python file whose dict `controllers` has congestion controllers by name")
     one.add_argument("--csv", action="store_true", help="print CSV rather than a table")
     args = parser.parse_args()
     try:
         done = sweep(
-            args.grid, args.on, args.out, set=args.set, case=args.case, seeds=args.seeds, workers=args.workers
+            args.grid,
+            args.on,
+            args.out,
+            set=args.set,
+            case=args.case,
+            seeds=args.seeds,
+            workers=args.workers,
+            controllers=None if args.controllers is None else _carry.of_file(args.controllers),
         )
     except KeyboardInterrupt:
         print("taut_lab: interrupted", file=sys.stderr)

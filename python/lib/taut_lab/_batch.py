@@ -10,18 +10,29 @@ import hashlib
 import json
 import os
 import time
+import traceback
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _native
+from . import _carry, _native
 
 #: The version of the code that makes the figures: of the package, and a number for its sources.
 VERSION: str = f"{_native.__version__}+{_native.SOURCES}"
 
 
-def scenario_hash(describes: str) -> str:
-    """A name for all that a run depends on beside its seed and the code."""
-    return hashlib.sha256(describes.encode()).hexdigest()[:32]
+def scenario_hash(describes: str, codes: Mapping[str, str]) -> str:
+    """A name for all that a run depends on beside its seed and the code: also the code of the controllers in Python that it uses, of
+    those by name in `codes`.
+    """
+    texts = json.loads(describes)["parameters"].values() if codes else ()
+    used = {name: codes[name] for text in texts if (name := text.partition(":")[0]) in codes}
+    controllers = json.dumps(used, sort_keys=True) if used else ""
+    return hashlib.sha256((describes + controllers).encode()).hexdigest()[:32]
+
+
+class ControllerError(RuntimeError):
+    """A congestion controller in Python raised."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,9 @@ class Batch:
     point: str
     #: Files that the scenario names, in base64.
     files: dict[str, str]
+    #: Congestion controllers in Python as `_carry.py` packs them, if there are any, and a name of each one's code.
+    controllers: str | None
+    codes: dict[str, str]
     #: A file in which each run of a key is noted, if there is to be one.
     attempts: str | None
 
@@ -81,13 +95,21 @@ def run_batch(given: dict[str, Any]) -> dict[str, Any]:
     if batch.version != VERSION:
         raise RuntimeError(f"this worker has taut_lab {VERSION}, the sweep has {batch.version}: install the same on all nodes")
     files = {name: base64.b64decode(content) for name, content in batch.files.items()}
-    series = _native.Series(batch.name, batch.file, batch.text, list(batch.changes), batch.case, batch.variant, files)
-    if scenario_hash(series.describes) != batch.scenario_hash:
+    classes = None if batch.controllers is None else _carry.unpack(batch.controllers)
+    series = _native.Series(batch.name, batch.file, batch.text, list(batch.changes), batch.case, batch.variant, files, classes)
+    if scenario_hash(series.describes, batch.codes) != batch.scenario_hash:
         raise RuntimeError(f"{batch.label()}: the scenario is another one here than where the sweep was begun")
     found: list[tuple[int, str | None, dict[str, float]]] = []
     for seed in batch.seeds:
         note(batch.attempts, "began", batch, (seed,))
-        digest, metrics = series.run(seed)
+        try:
+            digest, metrics = series.run(seed)
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            if last.filename == __file__:
+                raise
+            # Classes that were carried here have no file.
+            raise ControllerError(f"{type(error).__name__}: {error} (in {last.name}, line {last.lineno})") from error
         found.append((seed, digest, metrics))
         note(batch.attempts, "ended", batch, (seed,))
     names = sorted({name for _, _, metrics in found for name in metrics})

@@ -206,7 +206,16 @@ class Results:
 class Grid:
     """Used by ``taut_lab.sweep``."""
 
-    def __init__(self, file: str, text: str, directory: Path, changes: list[str], case: str | None, seeds: int | None) -> None: ...
+    def __init__(
+        self,
+        file: str,
+        text: str,
+        directory: Path,
+        changes: list[str],
+        case: str | None,
+        seeds: int | None,
+        controllers: dict[str, type] | None,
+    ) -> None: ...
     def parts(self) -> list[dict[str, Any]]: ...
     def table(self, figures: list[dict[int, dict[str, float]]]) -> tuple[str, str]: ...
 
@@ -215,7 +224,15 @@ class Series:
     """Used by ``taut_lab.sweep``."""
 
     def __init__(
-        self, name: str, file: str, text: str, changes: list[str], case: str, variant: str, files: dict[str, bytes]
+        self,
+        name: str,
+        file: str,
+        text: str,
+        changes: list[str],
+        case: str,
+        variant: str,
+        files: dict[str, bytes],
+        controllers: dict[str, type] | None,
     ) -> None: ...
     @property
     def describes(self) -> str: ...

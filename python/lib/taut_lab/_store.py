@@ -1,7 +1,7 @@
 """The results of a sweep on disk: one Parquet data set, partitioned by case, a file for each batch. Called by `_sweep.py`.
 
 ```
-OUT/runs/case=NAME/HASH-VERSION-SEED.parquet     the rows of a batch, by its first seed
+OUT/runs/case=NAME/HASH-VERSION-SEED.parquet     the rows of a batch, by its first seed; without cases, in OUT/runs itself
 OUT/.lock                                        held by the sweep that writes
 OUT/sweep.csv, sweep.txt                         the table, when the sweep has ended
 ```
@@ -23,9 +23,6 @@ from ._batch import Batch, Figures
 
 if TYPE_CHECKING:
     import pyarrow
-
-#: How Arrow and Spark call the partition without a value: a scenario without cases.
-NO_CASE = "__HIVE_DEFAULT_PARTITION__"
 
 #: The columns before the metrics and the changed values.
 KEY = ("scenario_hash", "seed", "version", "point", "variant", "digest")
@@ -60,7 +57,7 @@ class Store:
             os.close(self._lock)
             raise BlockingIOError(f"another sweep writes into {out}: wait until it has ended, or name another directory") from error
         # What a sweep that was killed had not finished.
-        for partial in self.runs.glob("case=*/.*.partial"):
+        for partial in [*self.runs.glob(".*.partial"), *self.runs.glob("case=*/.*.partial")]:
             partial.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -96,7 +93,8 @@ class Store:
             columns[name] = arrow.array([None if at is None else values[at] for _, _, values in rows], arrow.float64())
             fields.append(arrow.field(name, arrow.float64(), metadata={"unit": unit}))
         table = arrow.table(list(columns.values()), schema=arrow.schema(fields))
-        directory = self.runs / f"case={quote(batch.case, safe='') or NO_CASE}"
+        # A folder that means "no value" has no type by itself, so that readers which infer one refuse it.
+        directory = self.runs / f"case={quote(batch.case, safe='')}" if batch.case else self.runs
         directory.mkdir(exist_ok=True)
         by = batch.version.rpartition("+")[2]
         path = directory / f"{batch.scenario_hash}-{by}-{batch.seeds[0]}.parquet"
@@ -134,7 +132,7 @@ class Store:
     def _table(self, columns: Iterable[str] | None) -> Any:
         arrow = self._arrow
         # Another grid of the same directory may have changed other values: its files have other columns.
-        files = sorted(str(path) for path in self.runs.glob("case=*/*.parquet"))
+        files = sorted(str(path) for path in [*self.runs.glob("*.parquet"), *self.runs.glob("case=*/*.parquet")])
         if not files:
             return None
         cases = arrow.dataset.partitioning(arrow.schema([("case", arrow.string())]), flavor="hive")

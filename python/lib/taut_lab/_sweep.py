@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _native
+from . import _carry, _native
 from ._batch import VERSION, Batch, note, scenario_hash
 from ._places import Failed, place
 from ._run import _plain
@@ -114,6 +114,7 @@ def sweep(
     retries: int = 3,
     progress: Callable[[Progress], object] | Literal[False] | None = None,
     attempts: str | os.PathLike[str] | None = None,
+    controllers: Mapping[str, type] | None = None,
 ) -> Sweep:
     """Runs a scenario at every point of a grid, in the simulator, and keeps the figures of each run in a Parquet data set.
 
@@ -136,6 +137,9 @@ def sweep(
             here. Without it, a line on standard error shows it if that is a terminal; False shows nothing.
         attempts: A file that gets a line of JSON whenever a run begins and ends, and when its row is written; workers on other machines
             write it there.
+        controllers: Congestion controllers in Python by name, as for :func:`run`. They go to the workers by value (``pip install
+            cloudpickle``), so that nodes need no file with them; a module that they import must be there. Runs whose scenario names one
+            have its code in their key, so that they are made again when it changes.
 
     Raises:
         ScenarioError: The grid, its scenario or a change is invalid; with ``key`` and ``line``.
@@ -156,13 +160,14 @@ def sweep(
         raise ValueError("workers must be at least 1")
     if batch is not None and not 1 <= batch <= BATCH_MAX:
         raise ValueError(f"batch must be from 1 to {BATCH_MAX}")
-    native = _native.Grid(file, text, directory, _changes(set), case, seeds)
+    native = _native.Grid(file, text, directory, _changes(set), case, seeds, None if controllers is None else dict(controllers))
     show = progress if callable(progress) else _line() if progress is None and sys.stderr.isatty() else None
+    packed = _carry.pack(controllers) if controllers else None
+    codes = {name: _carry.code(of) for name, of in (controllers or {}).items()}
     store = Store(Path(out))
     try:
-        return _Run(native, store, Path(out), None if attempts is None else os.path.abspath(attempts)).run(
-            on, workers, retries, batch, show
-        )
+        one = _Run(native, store, Path(out), None if attempts is None else os.path.abspath(attempts), packed, codes)
+        return one.run(on, workers, retries, batch, show)
     finally:
         store.close()
 
@@ -170,11 +175,14 @@ def sweep(
 class _Run:
     """One call of `sweep`."""
 
-    def __init__(self, native: _native.Grid, store: Store, out: Path, attempts: str | None) -> None:
+    def __init__(
+        self, native: _native.Grid, store: Store, out: Path, attempts: str | None, controllers: str | None, codes: dict[str, str]
+    ) -> None:
         self.native, self.store, self.out, self.attempts = native, store, out, attempts
+        self.controllers, self.codes = controllers, codes
         self.parts: list[dict[str, Any]] = native.parts()
         for part in self.parts:
-            part["hash"] = scenario_hash(part["describes"])
+            part["hash"] = scenario_hash(part["describes"], codes)
         #: The changed values of all points: every file of the sweep has the same columns.
         self.paths = sorted({path for part in self.parts for path in part["changed"]})
         self.wanted = {(part["hash"], seed) for part in self.parts for seed in range(1, part["seeds"] + 1)}
@@ -241,6 +249,8 @@ class _Run:
                         variant=part["variant"],
                         point=part["point"],
                         files={name: base64.b64encode(content).decode() for name, content in part["files"].items()},
+                        controllers=self.controllers,
+                        codes=self.codes,
                         attempts=self.attempts,
                     )
                 )

@@ -78,8 +78,12 @@ fn text(file: &Path) -> String {
 
 /// The keys of a table: first the values, then the tables with a heading of their own.
 fn table(out: &mut String, path: &str, keys: &[Key], is_active: bool) {
-    for key in keys.iter().filter(|key| is_value(key)) {
-        comment(out, key);
+    for (at, key) in keys.iter().filter(|key| is_value(key)).enumerate() {
+        // Below a heading no line is left free.
+        if at > 0 || path.is_empty() {
+            out.push('\n');
+        }
+        comment(out, path, key);
         // What makes the other keys of the file apply is there from the beginning.
         let is_there =
             is_active && (key.given == Given::Required || path == "topology" && key.name == "kind");
@@ -93,7 +97,7 @@ fn table(out: &mut String, path: &str, keys: &[Key], is_active: bool) {
         let is_active = is_active && (key.given == Given::Required || path == "topology");
         let mark = if is_active { "" } else { "#" };
         out.push('\n');
-        comment(out, key);
+        comment(out, &path, key);
         let heading =
             if matches!(key.kind, Kind::Tables(_)) { format!("[[{path}]]") } else { format!("[{path}]") };
         let _ = writeln!(out, "{mark}{heading}");
@@ -105,8 +109,8 @@ fn is_value(key: &Key) -> bool {
     !key.example.is_empty()
 }
 
-/// What a key means, in lines of at most 110 columns.
-fn comment(out: &mut String, key: &Key) {
+/// What a key of the table at `path` means, in lines of at most 110 columns.
+fn comment(out: &mut String, path: &str, key: &Key) {
     let given = match key.given {
         Given::Required => "Required".to_owned(),
         Given::Or(other) => format!("Default: {other}"),
@@ -115,11 +119,8 @@ fn comment(out: &mut String, key: &Key) {
     let inner = key.kind.keys().filter(|_| is_value(key)).unwrap_or_default().iter();
     let inner: Vec<String> = inner.map(|key| format!("`{}`: {}", key.name, key.about)).collect();
     let inner = if inner.is_empty() { String::new() } else { format!(" {}.", inner.join("; ")) };
-    let needs = if key.needs.is_empty() {
-        String::new()
-    } else {
-        format!(" Applies for example with {}.", key.needs.join(", "))
-    };
+    let needs = needs(path, key).join(" and ");
+    let needs = if needs.is_empty() { needs } else { format!(" Needs {needs}, for example.") };
     let text = format!("{}. {}.{inner} {given}.{needs}", key.about, sentence(&key.kind.to_string()));
     let mut line = String::from("#");
     for word in text.split_whitespace() {
@@ -131,6 +132,27 @@ fn comment(out: &mut String, key: &Key) {
         line.push_str(word);
     }
     let _ = writeln!(out, "{line}");
+}
+
+/// What a key needs, as it is written in its own table, or with the path from elsewhere.
+fn needs(path: &str, key: &Key) -> Vec<String> {
+    let parts = |need: &'static str| {
+        let (path, value) = need.split_once('=').unwrap_or((need, ""));
+        let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+        (table.trim_end_matches(".0"), name, value)
+    };
+    let is_here = |need: &&'static str| parts(need).0 == path;
+    let here: Vec<_> = key.needs.iter().copied().filter(is_here).map(parts).collect();
+    let written = key.needs.iter().copied().filter_map(|need| {
+        let (table, name, value) = parts(need);
+        if table == path {
+            return Some(format!("{name} = \"{value}\""));
+        }
+        // Two tables that have the same keys: the other one's.
+        let is_other = here.iter().any(|(_, other, _)| *other == name);
+        (!is_other).then(|| format!("{name} = \"{value}\" in [{table}]"))
+    });
+    written.collect()
 }
 
 fn sentence(text: &str) -> String {
@@ -265,6 +287,22 @@ mod tests {
             count += 1;
         });
         assert!(count > 90, "{count}");
+        // What a key needs is in the words of the file, and above each key is a free line or its heading.
+        let words = text.replace("\n#", "");
+        assert_eq!(words.matches(r#" Needs reorder-delay = "5ms", for example."#).count(), 2, "{text}");
+        assert!(words.contains(r#" Needs kind = "dumbbell" in [topology], for example."#), "{text}");
+        assert!(words.contains(r#" Needs kind = "parking-lot", for example."#), "{text}");
+        assert!(words.contains(r#" Needs app = "bulk" and off = "1s", for example."#), "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 1..lines.len() {
+            if lines[at].starts_with("# ") && !lines[at - 1].starts_with("# ") {
+                assert!(
+                    lines[at - 1].is_empty() || lines[at - 1].contains('['),
+                    "line {at}: {}",
+                    lines[at - 1]
+                );
+            }
+        }
     }
 
     /// Calls it with each key and its path, with 0 for the place in a list.

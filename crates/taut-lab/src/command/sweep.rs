@@ -41,6 +41,9 @@ pub(super) struct SweepArgs {
     /// interpreter, python3 if not set
     #[arg(long, value_name = "ADDRESS", requires = "out", conflicts_with_all = ["live", "jobs", "json"])]
     ray: Option<String>,
+    /// With --ray: a Python file whose dict `controllers` has congestion controllers by name (docs/python.md)
+    #[arg(long, value_name = "FILE", requires = "ray")]
+    controllers: Option<PathBuf>,
     /// Print CSV rather than a table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -107,6 +110,7 @@ fn on_ray(args: &SweepArgs, address: &str) -> anyhow::Result<()> {
     command.args(["-m", "taut_lab", "sweep"]).arg(&args.grid).args(["--on", address]);
     command.args(args.out.iter().flat_map(|out| ["--out".as_ref(), out.as_os_str()]));
     command.args(args.how.as_python());
+    command.args(args.controllers.iter().flat_map(|file| ["--controllers".as_ref(), file.as_os_str()]));
     command.args(args.csv.then_some("--csv"));
     let error = command.exec();
     Err(error).with_context(|| {

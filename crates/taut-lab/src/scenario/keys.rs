@@ -171,13 +171,25 @@ pub(crate) fn near_listed(message: &str) -> Option<String> {
     near(name, expected.split('`').skip(1).step_by(2)).filter(|_| is_name)
 }
 
-/// The parser's message of a value of another type: what the key takes, in the place of the parser's word for it.
+/// The parser's message of a value of another type, in TOML's words and with what the key takes.
 #[must_use]
 pub(super) fn typed(path: &str, message: &str) -> Option<String> {
+    let (found, expected) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let key = of_table(table)?.iter().find(|key| key.name == name)?;
-    let (found, _) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
-    Some(format!("invalid type: {found}, expected {}", key.kind))
+    let key = of_table(table).and_then(|keys| keys.iter().find(|key| key.name == name));
+    let expected = match key {
+        Some(key) => key.kind.to_string(),
+        // An entry of a list of tables has no key.
+        None if expected.starts_with("struct ") => "a table".to_owned(),
+        None => expected.to_owned(),
+    };
+    Some(match found {
+        // Where a word must stand, the parser does not say what does.
+        "unit variant" => format!("invalid type, expected {expected}"),
+        "sequence" => format!("invalid type: a list, expected {expected}"),
+        "map" => format!("invalid type: a table, expected {expected}"),
+        _ => format!("invalid type: {found}, expected {expected}"),
+    })
 }
 
 /// The first table that has a key of this name.

@@ -264,7 +264,9 @@ function drawWorst(sample) {
 
 function stackWords(stack) {
   const queue = stack.qdisc ? ` · ${stack.qdisc.trim()}: ${size(stack.qdisc_backlog)} queued, ${count(stack.qdisc_drops)} dropped` : "";
-  return `${stack.program} (pid ${stack.pid}) on ${stack.device}, ${stack.addresses.join(" ")} · ${count(stack.connections)} connections${queue}`;
+  // A gateway's device is in the guest's namespace, and has no name here.
+  const where = [stack.device, stack.addresses.join(" ")].filter(Boolean).join(", ");
+  return `${stack.program} (pid ${stack.pid})${where && ` on ${where}`} · ${count(stack.connections)} connections${queue}`;
 }
 
 function drawTop(sample) {
@@ -320,6 +322,15 @@ function remember(sample) {
   if (total.length > HISTORY) total.shift();
 }
 
+/** A sample has come, as text. */
+function take(text) {
+  const sample = JSON.parse(text);
+  remember(sample);
+  if (state.stopped) return;
+  state.sample = sample;
+  drawSoon();
+}
+
 // ---- the connection to the server ----
 
 function link(words, kind) {
@@ -337,12 +348,8 @@ function connect() {
   events.onmessage = (event) => {
     fail("");
     link(state.stopped ? "stopped" : "live", state.stopped ? "waiting" : "live");
-    const sample = JSON.parse(event.data);
     window.dashboard.received++;
-    remember(sample);
-    if (state.stopped) return;
-    state.sample = sample;
-    drawSoon();
+    take(event.data);
   };
   events.onerror = async () => {
     events.close();
@@ -395,5 +402,5 @@ addEventListener("keydown", (event) => {
 
 $("sum").replaceChildren(...QUEUES.map((name) => make("i", name)));
 /** For the console, and for tests. */
-window.dashboard = { state, received: 0, draw };
+window.dashboard = { state, received: 0, draw, take };
 connect();
