@@ -1,8 +1,9 @@
 //! Flows by name, and which of them must end.
 //!
-//! A name is a place in a table and a serial number: it is found at once, however many flows there are, and once its
-//! flow is gone it is no name of the one that has the place then. Two tables have the same places: what the gateway
-//! knows of a flow ([`Flows`]), and whether its task must end ([`Stops`]), which only the runner knows.
+//! A name is a place in a table and a serial number: it is found at once, however many flows there are, and
+//! once its flow is gone it is no name of the one that has the place then. Two tables have the same places:
+//! what the gateway knows of a flow ([`Flows`]), and whether its task must end ([`Stops`]), which only the
+//! runner knows.
 
 use std::task::{Poll, Waker};
 
@@ -75,8 +76,8 @@ enum Stop {
     Ends,
 }
 
-/// Which flows' tasks must end. All names are of flows that [`Flows`] knows. Wakers are returned to the caller, who uses or
-/// drops them without the lock: that may drop a whole task.
+/// Which flows' tasks must end. All names are of flows that [`Flows`] knows. Wakers are returned to the
+/// caller, who uses or drops them without the lock: that may drop a whole task.
 #[derive(Debug, Default)]
 pub(crate) struct Stops {
     places: Vec<Stop>,

@@ -199,7 +199,8 @@ async fn up(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
     loop {
         // The upstream has had room since the last piece, unless its reader is slow.
         if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
-            // It waits for the guest first: the wait for the upstream has a timer, which an idle connection need not have.
+            // It waits for the guest first: the wait for the upstream has a timer, which an idle connection
+            // need not have.
             Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
             Box::pin(upstream_writable(ends)).await?;
         }
