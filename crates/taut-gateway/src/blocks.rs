@@ -7,17 +7,27 @@
 //! filled are kept and filled again, in the order in which they were lent, if nobody has a part of them any more.
 //! Memory that is given back to the system and asked for again would cost a page fault for each page. At most
 //! [`KEPT`] blocks are kept; one that is held for longer goes with its last part.
+//!
+//! **Where a block begins.** The kernel copies a packet for the guest into pages of its own, the payload to byte 14
+//! of a page (or 0, of a super-packet). A processor that copies to a place a few bytes behind the one it reads
+//! from, counted within a page, takes each load for one of what it has just stored: measured, 22.5 µs for a packet of
+//! 65,530 bytes whose payload lies at bytes 0 to 13 of a page, 4.4 µs anywhere else. Allocators
+//! that give whole pages begin there. So a block begins in the middle of a page.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 128 << 10;
 /// From this length on, bytes are handed on in the block where they were read.
 const LONG: usize = BLOCK / 8;
+/// Bytes of a page.
+const PAGE: usize = 4 << 10;
+/// Where in a page a block begins.
+const START: usize = PAGE / 2;
 /// Blocks that are kept for each thread, the one that is being filled not counted: a megabyte.
 const KEPT: usize = 8;
 
@@ -41,7 +51,7 @@ struct Blocks {
 
 impl Default for Blocks {
     fn default() -> Self {
-        Self { now: BytesMut::with_capacity(BLOCK), lent: VecDeque::with_capacity(KEPT) }
+        Self { now: new(), lent: VecDeque::with_capacity(KEPT) }
     }
 }
 
@@ -62,15 +72,27 @@ impl Blocks {
 
     /// The block that was lent first if it is back, otherwise a new one.
     fn next(&mut self) -> BytesMut {
-        let is_back = self.lent.front_mut().is_some_and(|block| block.try_reclaim(BLOCK));
+        let is_back = self.lent.front_mut().is_some_and(|block| block.try_reclaim(BLOCK + PAGE));
         if is_back || self.lent.len() == KEPT {
             let first = self.lent.pop_front().unwrap_or_default();
             if is_back {
-                return first;
+                return placed(first);
             }
         }
-        BytesMut::with_capacity(BLOCK)
+        new()
     }
+}
+
+fn new() -> BytesMut {
+    placed(BytesMut::with_capacity(BLOCK + PAGE))
+}
+
+/// Skips what is in front of the place where a block begins.
+fn placed(mut block: BytesMut) -> BytesMut {
+    let skipped = START.wrapping_sub(block.as_ptr() as usize) % PAGE;
+    block.resize(skipped, 0);
+    block.advance(skipped);
+    block
 }
 
 #[cfg(test)]
@@ -123,5 +145,17 @@ mod tests {
         starts.sort_unstable();
         starts.dedup();
         assert_eq!(starts.len(), held.len());
+    }
+
+    #[test]
+    fn gw_94_a_block_begins_in_the_middle_of_a_page() {
+        let mut blocks = Blocks::default();
+        // New ones, and the same ones again.
+        for turn in 0..8 {
+            let begin = read(&mut blocks, BLOCK).as_ptr() as usize;
+            assert_eq!(begin % 4_096, 2_048, "block {turn}");
+        }
+        let held: Vec<Bytes> = (0..4).map(|_| read(&mut blocks, BLOCK)).collect();
+        assert!(held.iter().all(|block| block.as_ptr() as usize % 4_096 == 2_048));
     }
 }
