@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -151,6 +152,9 @@ impl ProxyArgs {
     }
 }
 
+/// How long the end waits for tasks: for a disk that is slow, and not for ever.
+const LONGEST_END: Duration = Duration::from_secs(10);
+
 /// Runs `taut proxy` until Ctrl-C.
 ///
 /// # Errors
@@ -193,6 +197,7 @@ pub fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
         crate::record_args::warn(&stack);
         ended
     });
-    runtime.shutdown_background();
+    // Its tasks have the stack, whose recording is whole when the last of them is gone.
+    runtime.shutdown_timeout(LONGEST_END);
     result
 }
