@@ -19,7 +19,7 @@ pub struct FlowId {
     place: u32,
 }
 
-/// What is known of each flow.
+/// The table of flows.
 #[derive(Debug)]
 pub(crate) struct Flows<T> {
     places: Slab<(u32, T)>,
@@ -175,7 +175,7 @@ mod tests {
             assert!(stops.poll(id, waker).0.is_ready());
         }
         assert!(stops.poll(other, waker).0.is_pending());
-        // Whoever has a place next goes on.
+        // The next flow at this place goes on.
         stops.remove(early);
         stops.begin(early);
         assert!(stops.poll(early, waker).0.is_pending());

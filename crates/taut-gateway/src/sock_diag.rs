@@ -1,7 +1,7 @@
 //! At which UDP ports programs of a namespace serve, by the kernel's list of its sockets: sock_diag(7),
 //! `linux/inet_diag.h`. Called by `listening.rs`; `inside.rs` opens the socket.
 //!
-//! What tells a server's UDP socket from a client's is who chose its port. A server's program did, by
+//! A server's UDP socket differs from a client's in who chose its port. A server's program did, by
 //! bind(2). A client's port was chosen by the kernel, when it sent or connected or bound to port 0; or it has
 //! a peer. The kernel knows both (`ss` asks it as `autobound`), and leaves out the clients itself. The table
 //! `/proc/PID/net/udp` has no such column, and the time that it takes grows with the square of the number of
@@ -22,7 +22,7 @@ use crate::listening::{MOST, is_for_others};
 /// DHCP's clients wait there, and are no servers: RFC 2131 §4.1, RFC 8415 §7.2.
 const OF_CLIENTS: [u16; 2] = [68, 546];
 
-/// What one read returns at most: the kernel fills as much.
+/// The most bytes of one read: the kernel fills as many.
 const PIECE: usize = 32_768;
 /// So much is read without a pause, about 1,200 sockets.
 const AT_ONCE: usize = 4;

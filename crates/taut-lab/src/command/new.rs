@@ -109,7 +109,7 @@ fn is_value(key: &Key) -> bool {
     !key.example.is_empty()
 }
 
-/// What a key of the table at `path` means, in lines of at most 110 columns.
+/// Explains a key of the table at `path`, in lines of at most 110 columns.
 fn comment(out: &mut String, path: &str, key: &Key) {
     let given = match key.given {
         Given::Required => "Required".to_owned(),
@@ -134,7 +134,7 @@ fn comment(out: &mut String, path: &str, key: &Key) {
     let _ = writeln!(out, "{line}");
 }
 
-/// What a key needs, as it is written in its own table, or with the path from elsewhere.
+/// The values that a key needs: as its own table has them, or with the name of another table.
 fn needs(path: &str, key: &Key) -> Vec<String> {
     let parts = |need: &'static str| {
         let (path, value) = need.split_once('=').unwrap_or((need, ""));
