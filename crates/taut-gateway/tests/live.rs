@@ -383,6 +383,30 @@ fn gw_86_datagrams_that_wait_together_arrive_as_they_were() {
     eventually("all bytes are counted", || world.counters().bytes_up == all);
 }
 
+/// Both ends of an idle connection hear that it is over, and those of one that is used do not.
+#[test]
+fn gw_95_an_idle_connection_is_reset_at_both_ends() {
+    let timeouts = taut_gateway::Timeouts { idle: Duration::from_secs(2), ..Default::default() };
+    let settings = Settings { timeouts, ..Settings::default() };
+    let Some(world) = World::new(settings, Resolver::default(), &[]) else { return };
+    let (listener, address) = world.listener(SERVER);
+    let [idle, used] = [(); 2].map(|()| {
+        let client = world.connect(address).unwrap();
+        (client, listener.accept().unwrap().0)
+    });
+    let (mut client, mut server) = used;
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(100));
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+    }
+    for mut end in [idle.0, idle.1] {
+        end.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(end.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    assert_eq!(world.counters().idle, 1);
+}
+
 /// A question of type A.
 fn asks(name: &str) -> Vec<u8> {
     let mut message = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
