@@ -76,6 +76,23 @@ pub struct Guest {
 
 /// The command that keeps the guest's namespace.
 const SLEEP: [&str; 2] = ["sleep", "100000"];
+/// It takes the station of the host's interface for its own, which a TUN has not.
+const PASTA: [&str; 14] = [
+    "--quiet",
+    "--config-net",
+    "--runas",
+    "0",
+    "--mac-addr",
+    "9a:55:9a:55:9a:55",
+    "-t",
+    "none",
+    "-u",
+    "none",
+    "-T",
+    "none",
+    "-U",
+    "none",
+];
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 impl Programs {
@@ -138,18 +155,9 @@ impl Programs {
                     world.host.run(&format!("ip address add {OUT_HOST} dev out0"))?;
                 }
             }
-            Kind::Pasta => {
-                let mut command = Command::new(&self.pasta);
-                command.args(["--foreground", "--quiet", "--config-net", "--runas", "0"]);
-                // It takes the station of the host's interface for its own, which a TUN has not.
-                command.args(["--mac-addr", "9a:55:9a:55:9a:55"]);
-                command.args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"]);
-                guest.gateway.push(spawn(world, command.arg(process.to_string()))?);
-            }
-            Kind::Slirp4netns => {
-                let mut command = Command::new(&self.slirp4netns);
-                command.args(["--configure", "--mtu=65520", "--disable-host-loopback"]);
-                guest.gateway.push(spawn(world, command.arg(process.to_string()).arg("tap0"))?);
+            Kind::Pasta | Kind::Slirp4netns => {
+                let mut command = self.for_process(kind, process).context("it enters no namespace")?;
+                guest.gateway.push(spawn(world, &mut command)?);
             }
             Kind::Gvproxy => self.start_gvproxy(world, &mut guest)?,
             Kind::Tun2proxy => {
@@ -191,6 +199,33 @@ impl Programs {
             std::thread::sleep(Duration::from_millis(2));
         }
         bail!("{} lets nobody through: {last:?}", kind.name())
+    }
+
+    /// The gateway that enters the namespace of this process, if it can.
+    pub fn for_process(&self, kind: Kind, process: u32) -> Option<Command> {
+        let process = process.to_string();
+        let mut command = Command::new(self.path(kind));
+        match kind {
+            Kind::Taut => command.args(["gateway", "--quiet", "--control", "none", "--netns"]).arg(process),
+            Kind::Pasta => command.arg("--foreground").args(PASTA).arg(process),
+            Kind::Slirp4netns => command
+                .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
+                .arg(process)
+                .arg("tap0"),
+            Kind::Gvproxy | Kind::Tun2proxy => return None,
+        };
+        Some(command)
+    }
+
+    /// The gateway that runs a command, which is to be added, in a namespace of its own, if it can.
+    pub fn for_command(&self, kind: Kind) -> Option<Command> {
+        let mut command = Command::new(self.path(kind));
+        match kind {
+            Kind::Taut => command.args(["gateway", "--run", "--quiet", "--control", "none", "--"]),
+            Kind::Pasta => command.args(PASTA).arg("--"),
+            Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
+        };
+        Some(command)
     }
 
     /// taut under callgrind, which cannot run the program that `--run` starts: the guest gets a TUN of the host's.
@@ -247,7 +282,7 @@ pub fn spawn(world: &World, command: &mut Command) -> Result<Child> {
 }
 
 /// A process in new user and network namespaces.
-fn sleeper(world: &World) -> Result<Child> {
+pub fn sleeper(world: &World) -> Result<Child> {
     let child = spawn(world, Command::new("unshare").args(["-r", "-n"]).args(SLEEP))?;
     let name = format!("/proc/{}/comm", child.id());
     wait_for(
@@ -292,17 +327,22 @@ fn child_named(process: u32, name: &str) -> Option<u32> {
     children(process).into_iter().find(is)
 }
 
+/// Runs a closure in the network of a process.
+pub fn enter<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> Result<R> {
+    let network = std::fs::File::open(format!("/proc/{process}/ns/net"))?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(run())
+        });
+        thread.join().map_err(|_| anyhow::anyhow!("a thread of the guest panicked"))?
+    })
+}
+
 impl Guest {
     /// Runs a closure in the guest's network.
     pub fn enter<R: Send>(&self, run: impl FnOnce() -> R + Send) -> Result<R> {
-        let network = std::fs::File::open(format!("/proc/{}/ns/net", self.process))?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(run())
-            });
-            thread.join().map_err(|_| anyhow::anyhow!("a thread of the guest panicked"))?
-        })
+        enter(self.process, run)
     }
 
     /// A program in the guest's network.

@@ -10,6 +10,7 @@
 //! | `world.rs` | the namespaces "host" and "far", and the line between them |
 //! | `gateways.rs` | how each gateway is started, and what its processes use |
 //! | `servers.rs` | who answers at the far end |
+//! | `start.rs` | how long a start takes |
 //! | `work.rs` | what a guest does, and its measure |
 //! | `machine.rs` | the same for an emulated machine, with `--machines` |
 //! | `count.rs` | instructions and system calls of taut for a request, by callgrind |
@@ -24,6 +25,7 @@ mod count;
 mod gateways;
 mod machine;
 mod servers;
+mod start;
 mod table;
 mod together;
 mod work;
@@ -85,6 +87,10 @@ struct Args {
 fn main() -> Result<ExitCode> {
     if machine::is_inside() {
         machine::inside();
+    }
+    if start::is_command() {
+        start::command();
+        return Ok(ExitCode::SUCCESS);
     }
     let args = Args::parse();
     if let Some(code) = together::run()? {
@@ -162,11 +168,8 @@ fn turn(
 ) -> Result<()> {
     let world = World::new(line, controller)?;
     let guest = programs.start(kind, &world, None)?;
-    if line == Line::Short {
-        table.add(kind, "start-up [ms]", guest.began_after.as_secs_f64() * 1e3);
-    }
     for &row in rows {
-        if let Err(error) = row.measure(&world, &guest, seconds, table) {
+        if let Err(error) = row.measure(programs, &world, &guest, seconds, table) {
             table.failed(kind, &format!("{row:?}: {error:#}"));
         }
     }
@@ -182,7 +185,7 @@ fn turn(
         let world = World::new(line, controller)?;
         let guest = programs.start(kind, &world, Some("bbr"))?;
         for &row in rows {
-            if let Err(error) = row.measure(&world, &guest, seconds, table) {
+            if let Err(error) = row.measure(programs, &world, &guest, seconds, table) {
                 table.failed(kind, &format!("{row:?}, by a link: {error:#}"));
             }
         }

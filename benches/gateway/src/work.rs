@@ -11,13 +11,15 @@ use clap::ValueEnum;
 use serde_json::Value;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::gateways::Guest;
+use crate::gateways::{Guest, Programs};
 use crate::servers::{AFTER, AFTER_END, CLOSED, ECHO, HOLD, ONCE, at};
+use crate::start;
 use crate::table::Table;
 use crate::world::{Line, SERVER, SILENT, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Row {
+    StartUp,
     Memory,
     Refused,
     HalfClose,
@@ -46,6 +48,7 @@ impl Row {
     /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody
     /// through for two minutes after them.
     pub const ALL: &[Self] = &[
+        Self::StartUp,
         Self::Refused,
         Self::HalfClose,
         Self::Memory,
@@ -71,8 +74,16 @@ impl Row {
         }
     }
 
-    pub fn measure(self, world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<()> {
+    pub fn measure(
+        self,
+        programs: &Programs,
+        world: &World,
+        guest: &Guest,
+        seconds: u32,
+        table: &mut Table,
+    ) -> Result<()> {
         match self {
+            Self::StartUp => start::measure(programs, world, guest, table),
             Self::Memory => memory(world, guest, table),
             Self::Refused => refused(guest, table),
             Self::HalfClose => half_close(guest, table),
@@ -165,10 +176,26 @@ fn bulk(world: &World, guest: &Guest, flows: u32, down: bool, seconds: u32, tabl
 }
 
 fn udp(world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<()> {
+    let before = no_room(world)?;
     let result = iperf3(world, guest, seconds, &["-u", "-b", "1G", "-l", "1400"])?;
-    let lost = result["end"]["sum"]["lost_percent"].as_f64().context("iperf3 gives no loss")?;
-    table.add(guest.kind, "1 Gbit/s of UDP up, lost [%]", lost);
+    let no_room = no_room(world)? - before;
+    let sum = &result["end"]["sum"];
+    let lost = sum["lost_packets"].as_f64().context("iperf3 gives no loss")?;
+    let all = sum["packets"].as_f64().context("iperf3 gives no datagrams")?;
+    table.add(guest.kind, "1 Gbit/s of UDP up, lost [%]", 100.0 * lost / all);
+    let name = "of these, not in the receiver's own socket [%]";
+    table.add(guest.kind, name, 100.0 * (lost - no_room).max(0.0) / all);
     Ok(())
+}
+
+/// Datagrams for which the far end's sockets had no room: `UdpRcvbufErrors`.
+fn no_room(world: &World) -> Result<f64> {
+    let text = world.far.run("cat /proc/net/snmp")?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").context("no RcvbufErrors")?;
+    Ok(value.parse()?)
 }
 
 /// Round trips of one byte, in microseconds.
@@ -192,9 +219,12 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 fn round_trip(guest: &Guest, table: &mut Table) -> Result<()> {
+    let before = guest.cpu();
     let all = guest.enter(|| trips(Duration::from_secs(1)))??;
+    let used = guest.cpu() - before;
     table.add(guest.kind, "request/response, p50 [µs]", quantile(&all, 0.5));
     table.add(guest.kind, "request/response, p99 [µs]", quantile(&all, 0.99));
+    table.add(guest.kind, "request/response, the gateway's CPU [µs]", used * 1e6 / all.len() as f64);
     Ok(())
 }
 
@@ -209,6 +239,7 @@ fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
         stream.read_exact(&mut [0])
     };
     let span = Duration::from_secs(2);
+    let before = guest.cpu();
     guest.enter(|| {
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -223,8 +254,9 @@ fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
             stop.store(true, Relaxed);
         });
     })?;
-    let count = done.load(Relaxed) as f64;
+    let (count, used) = (done.load(Relaxed) as f64, guest.cpu() - before);
     table.add(guest.kind, "connections a second, 16 at a time", count / span.as_secs_f64());
+    table.add(guest.kind, "the gateway's CPU for each [µs]", used * 1e6 / count);
     let failed = failed.load(Relaxed);
     if failed > 0 {
         table.note(format!("{}: {failed} of {count} connections failed", guest.kind.name()));
