@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
-use taut_gateway::inside::{Enter, MAX_MTU, Plan, inside};
+use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    Forward, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Resolver, Rules, Server,
-    Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
+    Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Opening,
+    Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -118,14 +117,6 @@ pub struct GatewayArgs {
     command: Vec<String>,
 }
 
-/// The process in a guest's namespace; `taut gateway` starts it.
-#[derive(Args, Debug)]
-pub struct InsideArgs {
-    plan: Vec<String>,
-    #[arg(last = true)]
-    command: Vec<String>,
-}
-
 /// Where flows go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Out {
@@ -157,27 +148,6 @@ impl FromStr for Out {
         }
         let place = text.strip_prefix("http://").ok_or_else(wrong)?;
         Ok(Self::Http(HttpConnect { proxy: resolve(place)? }))
-    }
-}
-
-/// The exit code of a command that was not found, and of one that cannot be executed, as shells have it.
-const NOT_FOUND: i32 = 127;
-const NOT_EXECUTABLE: i32 = 126;
-
-/// Becomes the command inside.
-///
-/// # Errors
-/// The gateway is gone.
-pub fn run_inside(args: &InsideArgs) -> anyhow::Result<()> {
-    match inside(&Plan::from_arguments(&args.plan)?, &args.command) {
-        Ok(None) => Ok(()),
-        Ok(Some(never)) => match never {},
-        Err(error) if args.command.is_empty() => Err(error.into()),
-        Err(error) => {
-            eprintln!("taut: {error}");
-            let is_missing = error.kind() == std::io::ErrorKind::NotFound;
-            std::process::exit(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
-        }
     }
 }
 
@@ -346,9 +316,13 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     if !args.run && !args.command.is_empty() {
         bail!("a command needs --run");
     }
-    // Before there is a second thread: the child inherits the terminal and nothing else of this program.
-    let mut namespace = enter.map(|enter| open(args, enter, &pairs)).transpose()?;
-    // Files of the guest's process are opened before the sandbox closes.
+    // Before there is a second thread.
+    let mut opening = enter.map(|enter| fork(args, enter, &pairs)).transpose()?;
+    let mut namespace = None;
+    if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
+        // Files of the guest's process are opened before the sandbox closes.
+        namespace = opening.take().map(Opening::wait).transpose()?;
+    }
     let listening = listening(args, namespace.as_mut())?;
     raise_descriptors();
     if !args.no_sandbox {
@@ -367,6 +341,10 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     } else {
         tokio::runtime::Builder::new_current_thread().enable_all().build()?
     };
+    // Its interface was opened meanwhile.
+    if let Some(opening) = opening {
+        namespace = Some(opening.wait()?);
+    }
     let code = runtime.block_on(async {
         if let Some(machine) = machine {
             return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
@@ -415,7 +393,7 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
                 }
             }
             namespace => {
-                namespace.map(Namespace::start).transpose()?.map(|mut child| child.wait()).transpose()?;
+                namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
                 eprintln!("taut: the gateway is at {}", own_names(&pairs));
                 tokio::select! {
                     asked = ended_by_signal(args.config.is_some()) => { asked?; Ok(None) }
@@ -470,7 +448,7 @@ fn own_names(pairs: &[(Cidr, Cidr)]) -> String {
     pairs.iter().map(|(_, own)| own.address().to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-fn open(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Namespace> {
+fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Opening> {
     let plan = Plan {
         enter,
         interface: args.interface.clone(),
@@ -478,9 +456,7 @@ fn open(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         guest: pairs.iter().map(|(guest, _)| *guest).collect(),
         name_server: pairs.first().map(|(_, own)| own.address()),
     };
-    let mut program = Command::new("/proc/self/exe");
-    program.arg("gateway-inside").args(plan.arguments()).arg("--").args(&args.command);
-    Ok(Namespace::open(program, &plan)?)
+    Ok(Namespace::fork(&plan, &args.command)?)
 }
 
 /// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.
@@ -552,10 +528,10 @@ async fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<()> {
 
 /// Waits for the command, and passes signals on that only this process has got: those of a terminal go to the
 /// command, too.
-async fn command_ended(mut child: Child, hangup_is_ours: bool) -> anyhow::Result<i32> {
+async fn command_ended(command: GuestProcess, hangup_is_ours: bool) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
-    let pid = rustix::process::Pid::from_child(&child);
-    let mut ended = tokio::task::spawn_blocking(move || child.wait());
+    let pid = command.pid();
+    let mut ended = tokio::task::spawn_blocking(move || command.wait());
     let [mut interrupt, mut quit, mut terminate, mut hangup] = [
         signal(SignalKind::interrupt())?,
         signal(SignalKind::quit())?,

@@ -121,15 +121,12 @@ enum Command {
     Replay(replay::ReplayArgs),
     Gateway(gateway::GatewayArgs),
     Proxy(proxy::ProxyArgs),
-    #[command(hide = true)]
-    GatewayInside(gateway::InsideArgs),
     Packetdrill(packetdrill::PacketdrillArgs),
     Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
 }
 
-/// `taut gateway` alone, and what it starts. To describe all commands takes 2 ms, which a command that begins
-/// many guests would pay twice for each.
+/// `taut gateway` alone. To describe all commands takes 2 ms, which a command that begins many guests would pay for each.
 #[derive(Parser, Debug)]
 #[command(name = "taut", version)]
 struct GatewayCli {
@@ -140,8 +137,6 @@ struct GatewayCli {
 #[derive(Subcommand, Debug)]
 enum GatewayCommand {
     Gateway(Box<gateway::GatewayArgs>),
-    #[command(hide = true)]
-    GatewayInside(gateway::InsideArgs),
 }
 
 /// Runs the command given by the arguments. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
@@ -174,10 +169,10 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
-    if first == "gateway" || first == "gateway-inside" {
-        return command::main_of(definitions, renamed, |cli: &GatewayCli, _| match &cli.command {
-            GatewayCommand::Gateway(args) => gateway::run(args),
-            GatewayCommand::GatewayInside(args) => gateway::run_inside(args),
+    if first == "gateway" {
+        return command::main_of(definitions, renamed, |cli: &GatewayCli, _| {
+            let GatewayCommand::Gateway(args) = &cli.command;
+            gateway::run(args)
         });
     }
     command::main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
@@ -205,7 +200,6 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Replay(args) => replay::run(args, controllers),
         Command::Gateway(args) => gateway::run(args),
         Command::Proxy(args) => proxy::run(args, controllers),
-        Command::GatewayInside(args) => gateway::run_inside(args),
         Command::Packetdrill(args) => packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),
         Command::Plot(args) => command::plot::run(args),
@@ -352,15 +346,10 @@ mod tests {
                 [Cli::try_parse_from(&args).unwrap_err(), GatewayCli::try_parse_from(&args).unwrap_err()];
             assert_eq!(alone.to_string(), whole.to_string());
         }
-        for args in [
-            &["gateway", "--run", "--", "sh", "-c", "x"][..],
-            &["gateway-inside", "new", "mtu=9", "--", "sh"],
-        ] {
-            let args = [&["taut"], args].concat();
-            let read = |text: &str| text.split_once('{').unwrap().1.to_owned();
-            let whole = read(&format!("{:?}", Cli::try_parse_from(&args).unwrap()));
-            assert_eq!(read(&format!("{:?}", GatewayCli::try_parse_from(&args).unwrap())), whole);
-        }
+        let args = ["taut", "gateway", "--run", "--", "sh", "-c", "x"];
+        let read = |text: &str| text.split_once('{').unwrap().1.to_owned();
+        let whole = read(&format!("{:?}", Cli::try_parse_from(args).unwrap()));
+        assert_eq!(read(&format!("{:?}", GatewayCli::try_parse_from(args).unwrap())), whole);
     }
 
     #[test]

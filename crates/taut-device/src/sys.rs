@@ -4,6 +4,7 @@
 #[cfg(feature = "xdp")]
 pub(crate) mod bpf;
 mod capture;
+mod fork;
 mod kernel_socket;
 pub(crate) mod packet_socket;
 mod realtime;
@@ -16,6 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 pub use capture::{Capture, Captured};
+pub use fork::{Forked, exit_now, fork_alone};
 pub use kernel_socket::{FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info};
 pub use realtime::become_realtime;
 pub(crate) use realtime::{set_nice, set_scheduler};

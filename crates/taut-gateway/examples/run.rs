@@ -43,8 +43,8 @@ fn run(command: &[String]) -> io::Result<i32> {
         let settings = Settings { own: vec![[10, 0, 2, 2].into()], ..Settings::default() };
         let server = Server::new(settings, Resolver::default(), Box::new(|event| eprintln!("{event:?}")));
         let serving = server.serve(&stack, Arc::new(HostSockets))?;
-        let mut child = namespace.start()?;
-        let ended = tokio::task::spawn_blocking(move || child.wait());
+        let guest = namespace.start()?;
+        let ended = tokio::task::spawn_blocking(move || guest.wait());
         tokio::select! {
             error = serving => Err(error),
             status = ended => Ok(status.map_err(io::Error::other)??.code().unwrap_or(1)),

@@ -13,10 +13,12 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
 use tokio::io::Interest;
@@ -108,6 +110,19 @@ impl Upstream for TcpStream {
 
     fn try_take(&self, max: usize) -> io::Result<Bytes> {
         blocks::fill(|block| read_some(self, block, block.capacity().min(max)))
+    }
+
+    /// The kernel tells of a FIN with the bytes before it. It tells of a reset once, also to one who only looks.
+    fn is_at_end(&self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.poll_read_ready(cx).is_pending() {
+            return Ok(false);
+        }
+        let look = || Ok(recv(self, &mut [0], RecvFlags::PEEK)?);
+        match self.try_io(Interest::READABLE, look) {
+            Ok((count, _)) => Ok(count == 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!   gateway (namespace.rs)                           this program, a child with one thread
-//!     socket ──────────────────────────────────────▶ standard input
-//!     the real standard input ─────────────────────▶ kept for the command
+//!     a socket between the two
 //!                                                    user, network, mount namespace; lo; TUN, addresses, routes
 //!     TUN, or the reason why there is none ◀─────────
 //!     a socket that tells of the namespace's ◀───────
@@ -12,9 +11,10 @@
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
 //!
-//! The child has one thread because only such a process may enter a user namespace. The command keeps the
-//! process, so its exit code and signals are those that the gateway's own caller sees. If the gateway dies,
-//! the command gets SIGTERM.
+//! The child has one thread because only such a process may enter a user namespace. It is a fork of the gateway's process
+//! if that has one thread, too, which saves loading a program; or a program of its own, whose standard input is the
+//! socket, and which gets the real one through it ([`inside`]). The command keeps the process, so its exit code and signals
+//! are those that the gateway's own caller sees. If the gateway dies, the command gets SIGTERM.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -127,9 +127,34 @@ fn wrong(argument: &str) -> io::Error {
 /// # Errors
 /// The command cannot be started, or the gateway is gone. What goes wrong before is reported to the gateway.
 pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>> {
-    let mut gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut byte = [0];
-    let (_, [stdin, _]) = receive(&gateway, &mut byte)?;
+    let gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let (_, [stdin, _]) = receive(&gateway, &mut [0])?;
+    become_guest(gateway, stdin.map_or_else(Stdio::null, Stdio::from), plan, command)
+}
+
+/// The exit code of a command that was not found, and of one that cannot be executed, as shells have it.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+
+/// The whole work of a child that is a fork. Returns its exit code if it does not become the command, with the reason on
+/// standard error.
+pub(crate) fn forked(gateway: UnixStream, plan: &Plan, command: &[String]) -> i32 {
+    match become_guest(gateway, Stdio::inherit(), plan, command) {
+        Ok(None) => 0,
+        Ok(Some(never)) => match never {},
+        Err(error) => {
+            eprintln!("taut: {error}");
+            if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+        }
+    }
+}
+
+fn become_guest(
+    mut gateway: UnixStream,
+    stdin: Stdio,
+    plan: &Plan,
+    command: &[String],
+) -> io::Result<Option<Infallible>> {
     match build(plan) {
         Ok(tun) => {
             // Without it there is no `-u auto`, and all else works.
@@ -152,11 +177,11 @@ pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>>
             eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
         }
     }
-    gateway.read_exact(&mut byte).map_err(|_| io::Error::other("the gateway is gone"))?;
+    gateway.read_exact(&mut [0]).map_err(|_| io::Error::other("the gateway is gone"))?;
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(stdin.map_or_else(Stdio::null, Stdio::from));
+    command.args(arguments).stdin(stdin);
     let error = command.exec();
     Err(io::Error::new(error.kind(), format!("{program}: {error}")))
 }

@@ -79,7 +79,7 @@ pub use limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 pub use link::{Link, LinkPings};
 pub use listening::Listening;
 pub use machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Plug};
-pub use namespace::Namespace;
+pub use namespace::{GuestProcess, Namespace, Opening};
 pub use proxies::{HttpConnect, Socks5};
 pub use proxy::{Client, Clients, Flow, Joins, Transparent};
 pub use request::Login;

@@ -187,8 +187,9 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(own.ports().await.unwrap().contains(&port));
-        drop(listener);
+        // Bound before the first one's port is free.
         let other = TcpListener::bind("0.0.0.0:0").unwrap();
+        drop(listener);
         let ports = own.ports().await.unwrap();
         assert!(!ports.contains(&port) && ports.contains(&other.local_addr().unwrap().port()));
     }

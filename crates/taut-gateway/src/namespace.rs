@@ -5,12 +5,16 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus, Stdio};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
-use crate::inside::{Plan, brings_tun, go, receive, send};
+use crate::inside::{Plan, brings_tun, forked, go, receive, send};
 use crate::listening::Listening;
 
 /// A guest whose TUN is open. Its command waits.
@@ -19,33 +23,105 @@ pub struct Namespace {
     tun: OwnedFd,
     /// Where the kernel is asked for the guest's UDP sockets.
     sockets: Option<OwnedFd>,
-    child: Child,
+    process: GuestProcess,
     control: UnixStream,
     mtu: u16,
 }
 
+/// The process of a guest: the command, when it has begun.
+#[derive(Debug)]
+pub struct GuestProcess(Pid);
+
+impl GuestProcess {
+    /// Its number.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.0
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// Somebody else has waited for it.
+    pub fn wait(self) -> io::Result<ExitStatus> {
+        let ended = retry_on_intr(|| waitpid(Some(self.0), WaitOptions::empty()))?;
+        let (_, status) = ended.ok_or_else(|| io::Error::other("it runs on"))?;
+        Ok(ExitStatus::from_raw(status.as_raw()))
+    }
+
+    fn kill(self) -> io::Result<()> {
+        _ = kill_process(self.0, Signal::KILL);
+        self.wait().map(drop)
+    }
+}
+
+/// A guest whose process opens the TUN, while this one may prepare to serve it.
+#[derive(Debug)]
+#[must_use]
+pub struct Opening {
+    process: GuestProcess,
+    control: UnixStream,
+    mtu: u16,
+}
+
+impl Opening {
+    /// Waits until the TUN is open.
+    ///
+    /// # Errors
+    /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.
+    pub fn wait(self) -> io::Result<Namespace> {
+        let Self { process, control, mtu } = self;
+        match Namespace::tun(&control) {
+            Ok((tun, sockets)) => Ok(Namespace { tun, sockets, process, control, mtu }),
+            Err(error) => {
+                process.kill()?;
+                Err(error)
+            }
+        }
+    }
+}
+
 impl Namespace {
+    /// Opens the namespace in a second process, which becomes `command` or, without one, ends when the TUN is handed over.
+    /// A command that cannot be executed has the exit code that a shell would give it. To be called before this process
+    /// starts threads; [`open`](Self::open) can be called at any time.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if this process has other threads, and what the kernel refuses.
+    pub fn fork(plan: &Plan, command: &[String]) -> io::Result<Opening> {
+        let (control, theirs) = UnixStream::pair()?;
+        match fork_alone()? {
+            Forked::Child => {
+                // It would not see the end of the gateway.
+                drop(control);
+                exit_now(forked(theirs, plan, command))
+            }
+            Forked::Parent(pid) => {
+                // As the gateway would not see the child's.
+                drop(theirs);
+                Ok(Opening { process: GuestProcess(pid), control, mtu: plan.mtu })
+            }
+        }
+    }
+
     /// Starts `program`, which must call [`inside`](crate::inside::inside) with the same plan and command.
     ///
     /// # Errors
     /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.
     pub fn open(mut program: Command, plan: &Plan) -> io::Result<Self> {
         let (control, theirs) = UnixStream::pair()?;
-        let mut child = program.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+        let child = program.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
         // The child's end must not stay open here, or its death would not be seen.
         drop(program);
-        match Self::tun(&control) {
-            Ok((tun, sockets)) => Ok(Self { tun, sockets, child, control, mtu: plan.mtu }),
-            Err(error) => {
-                _ = child.kill();
-                child.wait()?;
-                Err(error)
-            }
+        let process = GuestProcess(Pid::from_child(&child));
+        if let Err(error) = send(&control, &[0], &[io::stdin().as_fd()]) {
+            process.kill()?;
+            return Err(error);
         }
+        Opening { process, control, mtu: plan.mtu }.wait()
     }
 
     fn tun(control: &UnixStream) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
-        send(control, &[0], &[io::stdin().as_fd()])?;
         let mut message = [0; 1_024];
         let (len, [tun, sockets]) = receive(control, &mut message)?;
         let message = &message[..len];
@@ -71,7 +147,7 @@ impl Namespace {
     /// The child is gone, or its kernel does not list sockets.
     pub fn listening(&mut self, kind: FlowKind) -> io::Result<Listening> {
         if kind == FlowKind::Tcp {
-            return Listening::tcp(self.child.id());
+            return Listening::tcp(self.process.pid().as_raw_nonzero().get().unsigned_abs());
         }
         let missing =
             || io::Error::new(io::ErrorKind::Unsupported, "the kernel does not list sockets (sock_diag)");
@@ -82,8 +158,8 @@ impl Namespace {
     ///
     /// # Errors
     /// The child is gone.
-    pub fn start(self) -> io::Result<Child> {
+    pub fn start(self) -> io::Result<GuestProcess> {
         go(&self.control)?;
-        Ok(self.child)
+        Ok(self.process)
     }
 }

@@ -31,7 +31,7 @@ use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use taut::{State, TcpStream};
+use taut::{State, TcpStream, WriteFlags};
 
 use crate::apart::Apart;
 use crate::blocks::BLOCK;
@@ -311,7 +311,7 @@ async fn down(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
     let mut share = Share::new(&ends.flow);
     loop {
         ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-        if Box::pin(carry_down(ends, &mut share)).await? == Some(0) {
+        if Box::pin(carry_down(ends, &mut share)).await? {
             return Ok(());
         }
     }
@@ -323,8 +323,9 @@ fn whole_segments(guest: &TcpStream) -> usize {
     if mss == 0 || mss > AT_ONCE { AT_ONCE } else { AT_ONCE - AT_ONCE % mss }
 }
 
-/// Takes what the upstream has, up to the share, and returns how much: 0 at the end, `None` if there is nothing yet.
-async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Result<Option<usize>, Broken> {
+/// Takes what the upstream has, up to the share, and says whether that was all, to its end. Its last bytes wait for the
+/// FIN, which the caller passes on: a packet less for each connection.
+async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Result<bool, Broken> {
     let (guest, upstream) = (ends.guest, ends.upstream);
     if !share.has_room {
         unless_broken(upstream, guest.writable()).await?;
@@ -333,22 +334,28 @@ async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Re
     let mut bytes = match upstream.try_take(max) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             share.give_back(held);
-            return Ok(None);
+            return Ok(false);
         }
         taken => taken.map_err(|_| Broken(Side::Upstream))?,
     };
     let count = bytes.len();
+    let mut is_last = Ok(count == 0);
     if count > 0 {
+        if count < max {
+            is_last = poll_fn(|cx| Poll::Ready(upstream.is_at_end(cx))).await;
+        }
+        let flags = WriteFlags { more: matches!(is_last, Ok(true)), ..WriteFlags::default() };
         let write_all = poll_fn(|cx| {
             while !bytes.is_empty() {
-                share.has_room = ready!(guest.poll_write_bytes_and_look(cx, &mut bytes))?;
+                share.has_room = ready!(guest.poll_write_bytes_and_look(cx, &mut bytes, flags))?;
             }
             Poll::Ready(Ok(()))
         });
         unless_broken(upstream, write_all).await?;
     }
     share.passed(Side::Upstream, count, held);
-    Ok(Some(count))
+    // A reset comes behind the bytes before it.
+    is_last.map_err(|_| Broken(Side::Upstream))
 }
 
 /// What the guest does, as long as the upstream is there.

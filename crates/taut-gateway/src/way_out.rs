@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,6 +55,14 @@ pub trait Upstream: Send + Sync + 'static {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`], or why the connection ended.
     fn try_take(&self, max: usize) -> io::Result<Bytes>;
+
+    /// Whether there is nothing more to take but the end. A stream that does not know it in time says no.
+    ///
+    /// # Errors
+    /// Why the connection ended: it may not be told again.
+    fn is_at_end(&self, _cx: &mut Context<'_>) -> io::Result<bool> {
+        Ok(false)
+    }
 
     /// Writes as much as there is room for.
     ///

@@ -102,16 +102,30 @@ impl Socket {
     }
 
     pub(crate) fn write_bytes(&self, access: &mut Access<'_>, data: &mut Bytes) -> Attempt<Option<u32>> {
+        self.write_bytes_with(access, data, WriteFlags::default())
+    }
+
+    fn write_bytes_with(
+        &self,
+        access: &mut Access<'_>,
+        data: &mut Bytes,
+        flags: WriteFlags,
+    ) -> Attempt<Option<u32>> {
         let (mut conn, now) = self.conn(access)?;
-        match conn.write_bytes_with(now, data, WriteFlags::default()) {
+        match conn.write_bytes_with(now, data, flags) {
             Err(WriteError::WouldBlock) => Poll::Pending,
             other => Poll::Ready(other.map_err(error::write)),
         }
     }
 
     /// [`write_bytes`](Self::write_bytes), and whether there is room for more: as [`writable`](Self::writable) says.
-    pub(crate) fn write_bytes_and_look(&self, access: &mut Access<'_>, data: &mut Bytes) -> Attempt<bool> {
-        let written = self.write_bytes(access, data);
+    pub(crate) fn write_bytes_and_look(
+        &self,
+        access: &mut Access<'_>,
+        data: &mut Bytes,
+        flags: WriteFlags,
+    ) -> Attempt<bool> {
+        let written = self.write_bytes_with(access, data, flags);
         if !matches!(written, Poll::Ready(Ok(_))) {
             return written.map_ok(|_| false);
         }

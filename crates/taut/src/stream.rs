@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use taut_core::{Completion, ConnOptions};
+use taut_core::{Completion, ConnOptions, WriteFlags};
 use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
@@ -383,7 +383,7 @@ impl TcpStream {
         })
     }
 
-    /// [`poll_write_bytes`](Self::poll_write_bytes), which returns whether there is room for more, so that
+    /// [`poll_write_bytes`](Self::poll_write_bytes) with flags, which returns whether there is room for more, so that
     /// [`writable`](Self::writable) would be ready at once.
     ///
     /// # Errors
@@ -392,8 +392,9 @@ impl TcpStream {
         &self,
         cx: &mut Context<'_>,
         data: &mut Bytes,
+        flags: WriteFlags,
     ) -> Poll<io::Result<bool>> {
-        self.write_in_turn(cx, data, Socket::write_bytes_and_look)
+        self.write_in_turn(cx, data, |socket, access, data| socket.write_bytes_and_look(access, data, flags))
     }
 
     /// [`write_bytes`](Self::write_bytes) as a poll function.

@@ -18,7 +18,7 @@ use futures_core::Stream;
 use taut::{
     Bytes, Completion, ConnOptions, Connector, DatagramOptions, EchoSocket, FlowFilter, FlowKind,
     IncomingFlow, IncomingFlows, OwnedReadHalf, OwnedWriteHalf, PingSocket, Reader, SendMeta, TcpListener,
-    TcpStream, UdpSocket,
+    TcpStream, UdpSocket, WriteFlags,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tower_service::Service;
@@ -351,7 +351,7 @@ fn cancel_03_of_a_write_that_looks() {
     writes("poll_write_bytes_and_look", true, false, alone, |s, mut data| {
         Box::pin(async move {
             let before = data.len();
-            poll_fn(|cx| s.poll_write_bytes_and_look(cx, &mut data)).await.unwrap();
+            poll_fn(|cx| s.poll_write_bytes_and_look(cx, &mut data, WriteFlags::default())).await.unwrap();
             before - data.len()
         })
     });

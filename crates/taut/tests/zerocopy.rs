@@ -130,7 +130,7 @@ mod asynchronous {
     use std::time::Duration;
 
     use super::{BULK, Bytes, Meter, Net, Noise, PART, check, digest_of, echo, send_noise, serve};
-    use taut::TcpStream;
+    use taut::{TcpStream, WriteFlags};
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 
     /// One task writes, another waits for the memory, and none of them misses its wake-up.
@@ -279,7 +279,10 @@ mod asynchronous {
         while said[0] == 0 {
             let mut data = Bytes::from(vec![7; 5_000]);
             let cx = &mut Context::from_waker(Waker::noop());
-            let Poll::Ready(room) = stream.poll_write_bytes_and_look(cx, &mut data) else { break };
+            let Poll::Ready(room) = stream.poll_write_bytes_and_look(cx, &mut data, WriteFlags::default())
+            else {
+                break;
+            };
             let room = room.unwrap();
             all += 5_000 - data.len();
             let is_writable = pin!(stream.writable()).poll(cx).is_ready();
