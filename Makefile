@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-soak bench lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ gateway-soak: ## taut gateway: FLOWS=10000000 in virtual time, then connections 
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-gateway --test soak -- --nocapture --ignored
 	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test end_to_end an_hour -- --nocapture --ignored $(ARGS)
+
+gateway-pages: ## what a packet costs to write to a TUN, by the place in a page where its payload begins (two seconds after the build)
+	$(CARGO) test --release --locked --quiet -p taut-gateway --test pages -- --nocapture --ignored
 
 gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names, 1 GB each way, ping, iperf3; fetches 106 MB, once
 	@scripts/setup qemu-system-x86 iproute2 iperf3
