@@ -136,6 +136,10 @@ pub trait RxDevice: Send {
     /// For example when no descriptor is left.
     fn news(&mut self, waker: &Waker) -> io::Result<News>;
 
+    /// A batch begins: packets may have come since the last one. A device that knows from a call in this batch that it
+    /// has taken everything may say so without another call. A packet that comes after that is announced once more.
+    fn begin_batch(&mut self) {}
+
     /// Takes one packet from the link, or returns `None` if there is none. `buffer` has at least
     /// [`BUFFER_BYTES`](taut_core::BUFFER_BYTES). A device may exchange it for one of its own of at least
     /// that length, so that a device that receives many packets at a time can pass them on one by one.

@@ -432,6 +432,24 @@ fn an_answer_ends_the_batch() {
     assert!(in_vain < 20, "{in_vain} of 200");
 }
 
+/// A batch has 16 packets at most; a bell that rang is a call more.
+#[test]
+fn dev_15_the_device_hears_when_a_batch_begins() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    let [near, far] = pair.connect_nodelay();
+    let mut byte = [0];
+    for _ in 0..50 {
+        pair.near.write_all(near, &[7]).unwrap();
+        assert_eq!(pair.far.read(far, &mut byte).unwrap(), 1);
+        pair.far.write_all(far, &byte).unwrap();
+        assert_eq!(pair.near.read(near, &mut byte).unwrap(), 1);
+    }
+    for end in [0, 1] {
+        let most = pair.line.asked_in_a_batch(end);
+        assert!((1..=17).contains(&most), "{most} calls at end {end}");
+    }
+}
+
 /// A thread that rings for another one loses its processor to it, and that one must not ask the device again
 /// and again meanwhile.
 #[test]

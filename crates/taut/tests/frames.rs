@@ -183,6 +183,93 @@ fn two_stacks_over_sockets_of_each_type() {
     }
 }
 
+/// Pairs of frames, the second of which comes while the driver has read the first and goes to sleep: each is answered. The stack has
+/// no connection, and therefore no timer that could hide a mistake.
+#[test]
+fn dev_15_no_driver_overlooks_a_frame() {
+    const ROUNDS: usize = 2_000;
+    let ask = |mut far: UnixStream| {
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut arp = vec![0, 0, 0, 42];
+        arp.extend([[0xff; 6], [2, 0, 0, 0, 0, 1]].concat());
+        arp.extend([
+            8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1, 0, 0, 0, 0, 0, 0, 10, 9, 0, 2,
+        ]);
+        let is_answer =
+            |frame: &[u8]| frame.get(12..14) == Some(&[8, 6]) && frame.get(20..22) == Some(&[0, 2]);
+        for round in 0..ROUNDS {
+            far.write_all(&arp).unwrap();
+            // From at once to the time that an answer takes.
+            (0..round % 200 * 50).for_each(|_| std::hint::spin_loop());
+            far.write_all(&arp).unwrap();
+            let mut answers = 0;
+            while answers < 2 {
+                let mut length = [0; 4];
+                far.read_exact(&mut length).unwrap_or_else(|error| panic!("round {round}: {error}"));
+                let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+                far.read_exact(&mut frame).unwrap();
+                answers += usize::from(is_answer(&frame));
+            }
+        }
+    };
+    let device = || {
+        let (near, far) = UnixStream::pair().unwrap();
+        let own: Cidr = "10.9.0.2/24".parse().unwrap();
+        (Frames::stream(near, &[own], &FramesOptions::default()).unwrap(), far)
+    };
+    let builder = |device| Stack::builder().device(device).address("10.9.0.2/24");
+    let (near, far) = device();
+    let stack = builder(near).build().unwrap();
+    ask(far);
+    drop(stack);
+    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for runtime in [one, two] {
+        let (near, far) = device();
+        runtime.block_on(async {
+            let stack = builder(near).build_tokio().unwrap();
+            tokio::task::spawn_blocking(move || ask(far)).await.unwrap();
+            drop(stack);
+        });
+    }
+}
+
+/// The stack's own packets are of 15 pages and 52 bytes at most; the peer's may be longer: a ping, whose reply is cut.
+#[test]
+fn dev_17_the_peer_may_send_more() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let options = FramesOptions { ethernet: false, mtu: 65_520, ..FramesOptions::default() };
+    let own: Vec<Cidr> = vec!["10.9.0.2/24".parse().unwrap()];
+    let device = Frames::stream(near, &own, &options).unwrap();
+    let _stack = Stack::builder().device(device).address("10.9.0.2/24").build().unwrap();
+    let checksum = |bytes: &[u8]| {
+        let words = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+        let sum = words.fold(0, |sum, word| (sum + word) % 0xffff);
+        (!(sum as u16)).to_be_bytes()
+    };
+    let mut ip = vec![0x45, 0, 0xff, 0xe4, 0, 1, 0, 0, 64, 1, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    let mut icmp = vec![8, 0, 0, 0, 0, 1, 0, 1];
+    icmp.resize(65_488, 7);
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    far.write_all(&[vec![0, 0, 0xff, 0xe4], ip, icmp].concat()).unwrap();
+    let (mut replied, mut longest) = (0, 0);
+    while replied < 65_488 {
+        let mut length = [0; 4];
+        far.read_exact(&mut length).unwrap();
+        let mut packet = vec![0; u32::from_be_bytes(length) as usize];
+        far.read_exact(&mut packet).unwrap();
+        assert_eq!(packet[9], 1, "ICMP");
+        replied += packet.len() - 20;
+        longest = longest.max(packet.len());
+    }
+    assert_eq!(replied, 65_488);
+    assert!(longest <= 61_492, "{longest}");
+}
+
 /// A peer that reads slowly: what it has not read is below TCP, and the small queue holds the rest back.
 #[test]
 fn what_the_peer_has_not_read_counts_as_below() {

@@ -8,7 +8,7 @@
 //! **Rule.** The rest is kept, at most one frame. Until it has gone, the carrier is full.
 
 use std::fs::File;
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -114,7 +114,15 @@ impl Carrier {
         }
     }
 
-    /// Receives one frame; from a stream, as many bytes as there are.
+    /// Receives from a stream as many bytes as there are, into one buffer after the other.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(super) fn recv_bytes(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Heard> {
+        heard(rustix::io::readv(self.as_fd(), buffers).map_err(Into::into), true)
+    }
+
+    /// Receives one frame.
     ///
     /// # Errors
     /// The device is gone.
@@ -124,23 +132,28 @@ impl Carrier {
                 let mut file = file;
                 (file.read(buffer), false)
             }
-            Self::Stream(socket, _) => (get(socket, buffer), true),
+            Self::Stream(..) => return self.recv_bytes(&mut [IoSliceMut::new(buffer)]),
             Self::Datagrams(socket, Connected::ToSender(peer)) => (get_from(socket, peer, buffer), false),
             Self::Datagrams(socket, connected) => {
                 (get(socket, buffer), matches!(connected, Connected::ForLife))
             }
         };
-        match len {
-            Ok(0) if ends => Ok(Heard::End),
-            Ok(len) => Ok(Heard::Bytes(len)),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => Ok(Heard::Nothing),
-                Some(Errno::CONNRESET | Errno::CONNREFUSED | Errno::PIPE | Errno::NOTCONN) => {
-                    Ok(if ends { Heard::End } else { Heard::Nothing })
-                }
-                _ => Err(error),
-            },
-        }
+        heard(len, ends)
+    }
+}
+
+/// What a call has found, at a socket that sees the end of its peer or one that does not.
+fn heard(len: io::Result<usize>, ends: bool) -> io::Result<Heard> {
+    match len {
+        Ok(0) if ends => Ok(Heard::End),
+        Ok(len) => Ok(Heard::Bytes(len)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => Ok(Heard::Nothing),
+            Some(Errno::CONNRESET | Errno::CONNREFUSED | Errno::PIPE | Errno::NOTCONN) => {
+                Ok(if ends { Heard::End } else { Heard::Nothing })
+            }
+            _ => Err(error),
+        },
     }
 }
 

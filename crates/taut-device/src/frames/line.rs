@@ -3,6 +3,9 @@
 //! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to
 //! be asked again; while frames wait for the peer to read them, because a socket does not tell when it does; and at
 //! once, when the receiving half has more than it could give, or has learnt where waiting packets go.
+//!
+//! **Room** is announced by the same set, after a frame that the carrier had no room for, and only then: else each frame that the
+//! peer reads would wake the driver.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +19,9 @@ use taut_wire::VnetHeader;
 use super::carrier::Carrier;
 pub(super) use crate::packet::line::Parcel;
 
+/// The key of the carrier's room in the set.
+pub(super) const ROOM: u64 = 2;
+
 /// Both halves of the device.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -24,8 +30,10 @@ pub(super) struct Shared {
     pub(super) vnet_header: bool,
     /// What the device is, for messages.
     pub(super) name: String,
-    /// The carrier and the timer.
-    news: Epoll,
+    /// The carrier, the timer, and the carrier once more while it is full.
+    pub(super) news: Epoll,
+    /// The carrier, to wait for its room.
+    room: OwnedFd,
     timer: TimerFd,
     line: Mutex<Line>,
 }
@@ -39,6 +47,8 @@ pub(super) struct Line {
     pub(super) look_at: Instant,
     /// The receiving half has more.
     pub(super) has_more: bool,
+    /// The carrier had no room, and its room is waited for.
+    watches_room: bool,
     /// What the timer is armed for.
     armed: Instant,
 }
@@ -58,9 +68,12 @@ impl Shared {
         let (news, timer) = (Epoll::new()?, TimerFd::new()?);
         news.add(carrier.as_fd(), 0, Interest::Readable)?;
         news.add(timer.as_fd(), 1, Interest::Readable)?;
+        let room = carrier.as_fd().try_clone_to_owned()?;
+        news.add(room.as_fd(), ROOM, Interest::Nothing)?;
         let never = Instant::NEVER;
-        let line = Mutex::new(Line { ethernet, look_at: never, has_more: false, armed: never });
-        Ok(Self { carrier, vnet_header, name, news, timer, line })
+        let (has_more, watches_room) = (false, false);
+        let line = Mutex::new(Line { ethernet, look_at: never, has_more, watches_room, armed: never });
+        Ok(Self { carrier, vnet_header, name, news, room, timer, line })
     }
 
     /// The descriptor that is readable when frames have come or the timer has expired.
@@ -103,9 +116,25 @@ impl Shared {
         }
     }
 
+    /// The carrier had no room: announces it when it has some.
+    pub(super) fn watch_room(&self) {
+        let mut line = self.line();
+        line.watches_room = true;
+        self.await_room(Interest::Writable);
+    }
+
+    fn await_room(&self, interest: Interest) {
+        // Cannot fail: it is in the set.
+        let _ = self.news.modify(self.room.as_fd(), ROOM, interest);
+    }
+
     /// Nothing has come: handles what the neighbours' timers ask for.
     pub(super) fn handle_timeout(&self) {
         let mut line = self.line();
+        if std::mem::take(&mut line.watches_room) {
+            // The driver is awake, and tries again.
+            self.await_room(Interest::Nothing);
+        }
         if line.armed == Instant::NEVER {
             return;
         }

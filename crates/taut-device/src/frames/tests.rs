@@ -3,8 +3,9 @@ use std::os::unix::net::UnixStream;
 use std::task::Waker;
 
 use taut_core::{BUFFER_BYTES, TxPacket, TxTicket};
-use taut_driver::{Received, Sent};
+use taut_driver::{News, Received, Sent};
 
+use super::line::ROOM;
 use super::*;
 
 /// The device's halves over one end of a socket pair, for IP packets, and the other end.
@@ -40,19 +41,111 @@ fn a_length_is_in_front_of_each_frame() {
 
 /// However the bytes of a stream come, the frames are the same.
 #[test]
-fn frames_that_come_in_pieces_are_put_together() {
-    let frames: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) * 37 % 1500]).collect();
-    let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
-    for piece in [1, 2, 3, 5, 7, 1000, bytes.len()] {
-        let (mut device, mut far) = stream(1500);
-        let mut got = Vec::new();
-        for piece in bytes.chunks(piece) {
-            far.write_all(piece).unwrap();
-            while let Some(frame) = received(&mut device).unwrap() {
-                got.push(frame);
+fn dev_15_frames_that_come_in_pieces_are_put_together() {
+    let short = (0..40).map(|n| n * 37 % 1500);
+    let mixed = [65_520, 60, 0, 30_000, 1_500, 16_384, 65_520, 20].repeat(5).into_iter().enumerate();
+    let mixed = mixed.map(|(n, len): (usize, usize)| len.saturating_sub(n / 8));
+    let lengths: [Vec<usize>; 3] = [short.collect(), mixed.collect(), vec![65_520; 6]];
+    for (lengths, has_batches) in lengths.iter().flat_map(|lengths| [(lengths, false), (lengths, true)]) {
+        let frames: Vec<Vec<u8>> = (0u8..).zip(lengths).map(|(n, &len)| vec![n; len]).collect();
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
+        for piece in [1, 2, 3, 5, 7, 1000, 32_762, 65_000, 65_524, 65_600, 150_000, 205_000] {
+            if bytes.len() / piece > 60_000 {
+                continue;
             }
+            let (mut device, mut far) = stream(65_520);
+            let mut got = Vec::new();
+            for piece in bytes.chunks(piece) {
+                far.write_all(piece).unwrap();
+                if has_batches {
+                    device.rx.begin_batch();
+                }
+                while let Some(frame) = received(&mut device).unwrap() {
+                    got.push(frame);
+                }
+            }
+            assert!(got == frames, "pieces of {piece}, batches: {has_batches}");
         }
-        assert_eq!(got, frames, "pieces of {piece}");
+    }
+}
+
+/// A read that brought less than there was room for has taken everything: no other is made in this batch.
+#[test]
+fn dev_15_no_read_after_one_that_took_everything() {
+    for len in [60, 20_000] {
+        let (mut device, mut far) = stream(65_520);
+        let News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!() };
+        let is_announced = || {
+            let mut polled = [rustix::event::PollFd::new(&news, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut polled, Some(&rustix::event::Timespec::default())).unwrap() == 1
+        };
+        let frames = [1, 2, 3, 4].map(|n| vec![n; len]);
+        let mut send = |frame: &[u8]| far.write_all(&framed(frame)).unwrap();
+        // A driver that says nothing of batches: each call looks.
+        send(&frames[0]);
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(&frames[0]));
+        send(&frames[1]);
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(&frames[1]));
+        device.rx.begin_batch();
+        send(&frames[2]);
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(&frames[2]));
+        assert!(!is_announced());
+        send(&frames[3]);
+        assert_eq!(received(&mut device).unwrap(), None, "it was read in the same batch");
+        assert!(is_announced());
+        device.rx.begin_batch();
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(&frames[3]));
+        // A batch that ended with a frame.
+        send(&frames[0]);
+        device.rx.begin_batch();
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(&frames[0]));
+    }
+}
+
+/// Frames that the peer reads wake nobody while there is room; when there was none, room does.
+#[test]
+fn dev_16_room_is_announced_after_there_was_none() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    far.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    let options = FramesOptions { ethernet: false, ..FramesOptions::default() };
+    let frames = Frames::stream(near, &[], &options).unwrap();
+    let shared = Arc::clone(&frames.shared);
+    let mut device = Device::from(frames);
+    let has_room = |wait_ms| {
+        let wait = std::time::Duration::from_millis(wait_ms);
+        shared.news.wait(Some(wait)).unwrap().contains(ROOM)
+    };
+    // By the receiving half's set alone.
+    assert!(matches!(device.tx.news(Waker::noop()).unwrap(), News::Waker));
+    assert!(matches!(send(&mut device, &[1; 1000]), Sent::Kept | Sent::Left(_)));
+    assert!(!has_room(0));
+    while !matches!(send(&mut device, &[1; 1000]), Sent::Full(_)) {}
+    assert!(!has_room(0));
+    let mut bytes = [0; 1 << 16];
+    while far.read(&mut bytes).is_ok() {}
+    assert!(has_room(5_000));
+    // The driver has come, and sends again.
+    assert_eq!(received(&mut device).unwrap(), None);
+    assert!(!has_room(0));
+    assert!(matches!(send(&mut device, &[1; 1000]), Sent::Kept | Sent::Left(_)));
+}
+
+/// 15 pages of 4,096 bytes and 52 of headers fit into 65,520.
+#[test]
+fn dev_17_long_segments_are_whole_pages() {
+    let mtu_of = |mtu, vnet_header| {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let options = FramesOptions { mtu, vnet_header, ..FramesOptions::default() };
+        Frames::stream(near, &[], &options).unwrap().caps().mtu
+    };
+    assert_eq!(mtu_of(65_520, None), 61_492);
+    assert_eq!(mtu_of(65_535, None), 61_492);
+    assert_eq!(mtu_of(61_492, None), 61_492);
+    assert_eq!(mtu_of(61_491, None), 57_396);
+    assert_eq!(mtu_of(32_768, None), 28_724);
+    assert_eq!(mtu_of(65_520, Some(true)), 65_520, "super-packets");
+    for short in [1_500, 9_000, 32_767] {
+        assert_eq!(mtu_of(short, None), short);
     }
 }
 
@@ -161,7 +254,7 @@ fn useless_frames_give_way_to_a_turn() {
     far.write_all(&useful).unwrap();
     assert_eq!(received(&mut device).unwrap(), None);
     // The socket is empty: the timer announces what is staged.
-    let taut_driver::News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!() };
+    let News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!() };
     let mut polled = [rustix::event::PollFd::new(&news, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut polled, Some(&limit)).unwrap(), 1);

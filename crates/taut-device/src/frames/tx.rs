@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -60,7 +59,13 @@ impl FramesTx {
                 }
                 Sent::Kept
             }
-            Err(error) => failed(error, ticket),
+            Err(error) => {
+                let sent = failed(error, ticket);
+                if matches!(sent, Sent::Full(_)) {
+                    self.shared.watch_room();
+                }
+                sent
+            }
         }
     }
 
@@ -107,7 +112,7 @@ impl FramesTx {
 
 /// The fate of a packet that the descriptor did not take.
 ///
-/// - `EAGAIN`: no room. It polls writable when there is some again.
+/// - `EAGAIN`: no room. It is announced when there is some again.
 /// - `ENOBUFS`, `ENOMEM`: no memory, and nothing announces memory: a drop in this host.
 /// - Any other error concerns this packet alone, or the receiving half reports it, too.
 fn failed(error: io::Error, ticket: TxTicket) -> Sent {
@@ -119,8 +124,9 @@ fn failed(error: io::Error, ticket: TxTicket) -> Sent {
 }
 
 impl TxDevice for FramesTx {
+    /// Room and tickets are announced with the packets, by the descriptor of the receiving half: see `line.rs`.
     fn news(&mut self, _: &Waker) -> io::Result<News> {
-        Ok(News::Fd(self.shared.carrier.as_fd().try_clone_to_owned()?))
+        Ok(News::Waker)
     }
 
     /// A system call; on a TAP it runs the receive path of the kernel.

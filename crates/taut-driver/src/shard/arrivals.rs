@@ -98,6 +98,7 @@ impl Shard {
             inner.early_end.note_nothing();
         }
         (inner.served, inner.sent_bytes) = (now, 0);
+        inner.rx.begin_batch();
         let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
         for packets in 0..BATCH_PACKETS {

@@ -46,6 +46,8 @@ struct End {
     took: (&'static str, [u64; 2]),
     /// How often it was asked for a packet and had none.
     in_vain: u64,
+    /// How often it was asked in this batch, and in any.
+    asked: [u64; 2],
     gone: Option<&'static str>,
     tx_waker: Option<Waker>,
     rx_waker: Option<Waker>,
@@ -62,6 +64,7 @@ impl End {
             came: VecDeque::new(),
             took: ("host", [0; 2]),
             in_vain: 0,
+            asked: [0; 2],
             gone: None,
             tx_waker: None,
             rx_waker: None,
@@ -120,6 +123,11 @@ impl Line {
     }
 
     /// How often an end was asked for a packet that it did not have, since the last call.
+    /// The most calls for a packet in a batch.
+    pub(crate) fn asked_in_a_batch(&self, end: usize) -> u64 {
+        self.end(end).asked[1]
+    }
+
     pub(crate) fn asked_in_vain(&self, end: usize) -> u64 {
         std::mem::take(&mut self.end(end).in_vain)
     }
@@ -265,8 +273,14 @@ impl RxDevice for Half {
         Ok(News::Waker)
     }
 
+    fn begin_batch(&mut self) {
+        self.line.end(self.end).asked[0] = 0;
+    }
+
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
         let mut end = self.line.end(self.end);
+        end.asked[0] += 1;
+        end.asked[1] = end.asked[1].max(end.asked[0]);
         if let Some(why) = end.gone {
             return Err(io::Error::other(why));
         }
