@@ -17,6 +17,7 @@ use crate::vnet;
 
 /// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
 const USELESS_MAX: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct FramesRx {
     shared: Arc<Shared>,
