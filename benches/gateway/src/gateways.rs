@@ -401,11 +401,12 @@ impl Guest {
         self.processes().into_iter().filter_map(cpu).sum()
     }
 
-    /// Bytes of memory that the gateway's processes have to themselves.
+    /// Bytes of memory that the gateway's processes have written to themselves. Pages of programs do not count: how many of these are
+    /// mapped at a first touch depends on how their file lies in memory.
     pub fn memory(&self) -> f64 {
         let of = |process: u32| -> Option<f64> {
             let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
-            let lines = text.lines().filter_map(|line| line.strip_prefix("Private_"));
+            let lines = text.lines().filter_map(|line| line.strip_prefix("Private_Dirty"));
             let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
             Some(kib.sum::<f64>() * 1024.0)
         };

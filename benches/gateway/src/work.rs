@@ -264,25 +264,36 @@ fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The memory that each idle flow adds to the gateway.
+/// The memory that each idle flow adds to the gateway. The first ones fill what is free since the start, which depends on as little as
+/// the program's name.
 fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
-    let settle = || std::thread::sleep(Duration::from_millis(300));
-    settle();
+    let first = idle(world, guest, IDLE)?;
     let before = guest.memory();
-    let streams = guest.enter(|| -> std::io::Result<Vec<TcpStream>> {
-        (0..IDLE).map(|_| TcpStream::connect_timeout(&at(HOLD), LIMIT)).collect()
-    })??;
-    let begun = Instant::now();
-    while world.servers.held() < IDLE && begun.elapsed() < LIMIT {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    ensure!(world.servers.held() == IDLE, "only {} flows reached the server", world.servers.held());
-    settle();
+    let more = idle(world, guest, IDLE)?;
     table.add(guest.kind, "memory for an idle flow [KB]", (guest.memory() - before) / IDLE as f64 / 1e3);
-    drop(streams);
+    drop((first, more));
     world.servers.release();
     settle();
     Ok(())
+}
+
+/// So many more connections that the server keeps.
+fn idle(world: &World, guest: &Guest, count: usize) -> Result<Vec<TcpStream>> {
+    let wanted = world.servers.held() + count;
+    let streams = guest.enter(|| -> std::io::Result<Vec<TcpStream>> {
+        (0..count).map(|_| TcpStream::connect_timeout(&at(HOLD), LIMIT)).collect()
+    })??;
+    let begun = Instant::now();
+    while world.servers.held() < wanted && begun.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ensure!(world.servers.held() == wanted, "only {} flows reached the server", world.servers.held());
+    settle();
+    Ok(streams)
+}
+
+fn settle() {
+    std::thread::sleep(Duration::from_millis(300));
 }
 
 fn refused(guest: &Guest, table: &mut Table) -> Result<()> {

@@ -96,12 +96,12 @@ pub fn pings_are_allowed() -> bool {
 /// Each direction of a connection has one task that waits, whose waker tokio keeps with the socket: no
 /// future of 150 bytes for each.
 impl Upstream for TcpStream {
-    async fn readable(&self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_read_ready(cx)).await
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        poll_fn(|cx| self.poll_read_ready(cx))
     }
 
-    async fn writable(&self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_write_ready(cx)).await
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        poll_fn(|cx| self.poll_write_ready(cx))
     }
 
     async fn broken(&self) {

@@ -24,11 +24,15 @@
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
 //! is looked at each second.
+#![allow(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice, which each idle connection would pay"
+)]
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream, WriteFlags};
@@ -47,15 +51,18 @@ const PIECES: usize = 64;
 
 /// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one
 /// side or both.
-pub(crate) async fn relay(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Then {
-    pass(&Ends { guest, upstream, flow: Seen { flow, is_turned: false } }).await
+pub(crate) fn relay<'a>(
+    guest: &'a TcpStream,
+    upstream: &'a impl Upstream,
+    flow: &'a Handle,
+) -> impl Future<Output = Then> {
+    pass(Ends { guest, upstream, flow: Seen { flow, is_turned: false } })
 }
 
 /// The same with a stack's stream as the upstream.
 pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> Then {
-    let ends = Ends { guest: upstream, upstream: guest, flow: Seen { flow, is_turned: true } };
-    let then = pass(&ends).await;
-    ends.flow.then(then)
+    let flow = Seen { flow, is_turned: true };
+    flow.then(pass(Ends { guest: upstream, upstream: guest, flow }).await)
 }
 
 /// A connection: the stack's stream, the other side's, and the flow that they are.
@@ -66,6 +73,7 @@ struct Ends<'a, U> {
 }
 
 /// A flow, of which the stack's stream is the guest's side.
+#[derive(Clone, Copy)]
 struct Seen<'a> {
     flow: &'a Handle,
     is_turned: bool,
@@ -100,37 +108,69 @@ impl Seen<'_> {
         self.flow.passed(self.side(from), bytes, held);
     }
 
-    async fn stopped(&self) {
-        self.flow.stopped().await;
+    fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.flow.poll_stopped(cx)
     }
 }
 
-async fn pass(ends: &Ends<'_, impl Upstream>) -> Then {
-    let (up, mut down) = (pin!(up(ends)), pin!(down(ends)));
-    let mut up = Apart::new(up);
-    let (mut up_goes, mut down_goes) = (true, true);
-    loop {
-        let (side, end) = tokio::select! {
-            end = &mut up, if up_goes => { up_goes = false; (Side::Guest, end) }
-            end = &mut down, if down_goes => { down_goes = false; (Side::Upstream, end) }
-            () = ends.flow.stopped() => return Then::ResetBoth,
-        };
-        let then = match end {
-            Ok(()) => ends.flow.ended(side, End::Fin),
-            Err(Broken(side)) => ends.flow.ended(side, End::Reset),
-        };
-        let finished = match then {
-            Then::Finish(Side::Upstream) => ends.upstream.finish().map_err(|_| Broken(Side::Upstream)),
-            Then::Finish(Side::Guest) => {
-                ends.guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
+fn pass(ends: Ends<'_, impl Upstream>) -> impl Future<Output = Then> {
+    async move {
+        let (up, down) = (pin!(up(&ends)), pin!(down(&ends)));
+        let mut ways = Ways { up: Apart::new(up), down, up_goes: true, down_goes: true };
+        loop {
+            let ended = poll_fn(|cx| match ways.poll(cx) {
+                Poll::Pending => ends.flow.poll_stopped(cx).map(|()| None),
+                ended => ended.map(Some),
+            });
+            let Some((side, end)) = ended.await else { return Then::ResetBoth };
+            let then = match end {
+                Ok(()) => ends.flow.ended(side, End::Fin),
+                Err(Broken(side)) => ends.flow.ended(side, End::Reset),
+            };
+            let finished = match then {
+                Then::Finish(Side::Upstream) => ends.upstream.finish().map_err(|_| Broken(Side::Upstream)),
+                Then::Finish(Side::Guest) => {
+                    ends.guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
+                }
+                // Its time is over at this moment.
+                Then::Wait => return Then::ResetBoth,
+                then => return last_fin(then, side, &ends),
+            };
+            if let Err(Broken(side)) = finished {
+                return ends.flow.ended(side, End::Reset);
             }
-            // Its time is over at this moment.
-            Then::Wait => return Then::ResetBoth,
-            then => return last_fin(then, side, ends),
-        };
-        if let Err(Broken(side)) = finished {
-            return ends.flow.ended(side, End::Reset);
         }
+    }
+}
+
+/// Both ways of a connection, each until its end.
+struct Ways<'a, U, D> {
+    up: Apart<'a, U>,
+    down: Pin<&'a mut D>,
+    up_goes: bool,
+    down_goes: bool,
+}
+
+impl<U, D> Ways<'_, U, D>
+where
+    U: Future<Output = Result<(), Broken>>,
+    D: Future<Output = Result<(), Broken>>,
+{
+    /// Which way has ended, and how.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Side, Result<(), Broken>)> {
+        if self.up_goes
+            && let Poll::Ready(end) = Pin::new(&mut self.up).poll(cx)
+        {
+            self.up_goes = false;
+            return Poll::Ready((Side::Guest, end));
+        }
+        if self.down_goes
+            && let Poll::Ready(end) = self.down.as_mut().poll(cx)
+        {
+            self.down_goes = false;
+            return Poll::Ready((Side::Upstream, end));
+        }
+        Poll::Pending
     }
 }
 
@@ -194,54 +234,51 @@ impl<'a> Share<'a> {
     }
 }
 
-async fn up(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
-    let mut share = Share::new(&ends.flow);
-    loop {
-        // The upstream has had room since the last piece, unless its reader is slow.
-        if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
-            // It waits for the guest first: the wait for the upstream has a timer, which an idle connection
-            // need not have.
-            Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
-            Box::pin(upstream_writable(ends)).await?;
-        }
-        // The list is made at each poll: an idle connection's task is as large as this wait.
-        let taken = poll_fn(|cx| {
-            let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
-            let taken = if share.is_long() {
-                ends.guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
-            } else {
-                ends.guest.poll_read_chunks_and_wait(cx, &mut chunks, max)
-            };
-            if taken.is_pending() {
-                // Nothing is held while there is nothing.
-                share.give_back(held);
+fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>> {
+    async move {
+        let mut share = Share::new(&ends.flow);
+        loop {
+            // The upstream has had room since the last piece, unless its reader is slow.
+            if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
+                // It waits for the guest first: the wait for the upstream has a timer, which an idle connection
+                // need not have.
+                Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
+                Box::pin(upstream_writable(ends)).await?;
             }
-            taken.map_ok(|(count, waits)| (chunks, count, held, waits))
-        });
-        let (chunks, count, held, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
-        let at_once = is_done_at_once(Box::pin(write_all(chunks, ends))).await?;
-        share.passed(Side::Guest, count, held);
-        if count == 0 {
-            return Ok(());
-        }
-        // If the upstream had no room, the task may have been woken for the guest already: it must look again.
-        if waits && at_once {
-            until_woken().await;
+            // The list is made at each poll: an idle connection's task is as large as this wait.
+            let taken = poll_fn(|cx| {
+                let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
+                let taken = if share.is_long() {
+                    ends.guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
+                } else {
+                    ends.guest.poll_read_chunks_and_wait(cx, &mut chunks, max)
+                };
+                if taken.is_pending() {
+                    // Nothing is held while there is nothing.
+                    share.give_back(held);
+                }
+                taken.map_ok(|(count, waits)| (chunks, count, held, waits))
+            });
+            let (chunks, count, held, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
+            let mut write = Box::pin(write_all(chunks, ends));
+            let mut at_once = true;
+            poll_fn(|cx| {
+                let done = write.as_mut().poll(cx);
+                at_once &= done.is_ready();
+                done
+            })
+            .await?;
+            drop(write);
+            share.passed(Side::Guest, count, held);
+            if count == 0 {
+                return Ok(());
+            }
+            // If the upstream had no room, the task may have been woken for the guest already: it must look again.
+            if waits && at_once {
+                until_woken().await;
+            }
         }
     }
-}
-
-/// Does some work, and says whether it never waited.
-async fn is_done_at_once(
-    mut work: Pin<Box<impl Future<Output = Result<(), Broken>>>>,
-) -> Result<bool, Broken> {
-    let mut at_once = true;
-    poll_fn(|cx| {
-        let done = work.as_mut().poll(cx);
-        at_once &= done.is_ready();
-        done.map_ok(|()| at_once)
-    })
-    .await
 }
 
 /// Until this is polled once more: something has woken the task, or its other part.
@@ -251,12 +288,11 @@ async fn until_woken() {
 }
 
 /// Whether there is room now. The wait for it is made at each poll, too: it is over before it begins.
-async fn has_room(upstream: &impl Upstream) -> io::Result<bool> {
+fn has_room(upstream: &impl Upstream) -> impl Future<Output = io::Result<bool>> {
     poll_fn(|cx| match pin!(upstream.writable()).poll(cx) {
         Poll::Ready(ready) => Poll::Ready(ready.map(|()| true)),
         Poll::Pending => Poll::Ready(Ok(false)),
     })
-    .await
 }
 
 /// Writes all chunks.
@@ -307,12 +343,14 @@ async fn upstream_writable(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken>
     }
 }
 
-async fn down(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
-    let mut share = Share::new(&ends.flow);
-    loop {
-        ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-        if Box::pin(carry_down(ends, &mut share)).await? {
-            return Ok(());
+fn down(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>> {
+    async move {
+        let mut share = Share::new(&ends.flow);
+        loop {
+            ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
+            if Box::pin(carry_down(ends, &mut share)).await? {
+                return Ok(());
+            }
         }
     }
 }

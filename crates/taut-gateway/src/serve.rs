@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use taut::{
@@ -289,14 +289,15 @@ impl Handle {
     }
 
     /// Waits until the flow's time is over.
-    pub(crate) async fn stopped(&self) {
-        poll_fn(|cx| {
-            let (over, replaced) = self.server.0.lock().stops.poll(self.id, cx.waker());
-            // Without the lock.
-            drop(replaced);
-            over
-        })
-        .await;
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> {
+        poll_fn(|cx| self.poll_stopped(cx))
+    }
+
+    pub(crate) fn poll_stopped(&self, cx: &Context<'_>) -> Poll<()> {
+        let (over, replaced) = self.server.0.lock().stops.poll(self.id, cx.waker());
+        // Without the lock.
+        drop(replaced);
+        over
     }
 }
 
