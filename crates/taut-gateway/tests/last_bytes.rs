@@ -75,11 +75,17 @@ impl Upstream for WhenEnded {
     }
 }
 
-/// What a guest reads, to its end, of a connection to this server, and how many segments its stack got for it.
+/// What a guest reads, to its end, of a connection to this server, which begins when the guest is connected; and how many
+/// segments its stack got.
 fn read_from(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Vec<u8>, io::Result<usize>, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+    let (go, wait) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        wait.recv().unwrap();
+        serve(stream);
+    });
     let (near, far) = device::pipe(LinkCaps::plain(1_500), 1 << 20).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let read = runtime.block_on(async {
@@ -88,6 +94,7 @@ fn read_from(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Vec<u8>, io::Re
         let gateway = Server::new(Settings::default(), Resolver::default(), Box::new(|_| {}));
         tokio::spawn(gateway.serve(&stack, Arc::new(ToServer(address))).unwrap());
         let mut client = taut::TcpStream::connect(&guest, "203.0.113.7:80").await.unwrap();
+        go.send(()).unwrap();
         let mut all = Vec::new();
         let end = client.read_to_end(&mut all).await;
         (all, end, guest.counters().in_segs)

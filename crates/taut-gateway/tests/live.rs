@@ -273,6 +273,8 @@ fn gw_23_a_slow_reader_makes_its_sender_wait_and_a_reset_is_seen_meanwhile() {
         assert!(taken.iter().all(|bytes| *bytes >= LEAST), "{taken:?}");
         let (writer, mut reader) = ends.pop().unwrap();
         reset(writer);
+        // The gateway sees it though nobody reads.
+        eventually("one flow is left", || world.server.look(|gateway| gateway.in_use().connections == 1));
         // Its buffers are full of what came before; the reset is seen behind that, or at once.
         let start = now();
         let mut all = Vec::new();
