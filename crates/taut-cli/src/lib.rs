@@ -165,7 +165,8 @@ pub fn main() -> ExitCode {
 /// }
 /// ```
 ///
-/// Use it as `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`.
+/// Use it as `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`. Call it before your program starts threads: `gateway --run`
+/// and `--netns` make their guest by `fork(2)`, and refuse if there are any.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
