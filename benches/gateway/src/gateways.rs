@@ -217,7 +217,7 @@ impl Programs {
         Some(command)
     }
 
-    /// The gateway that runs a command, which is to be added, in a namespace of its own, if it can.
+    /// The gateway with the options by which it runs a command in a namespace of its own, if it can. The caller adds the command.
     pub fn for_command(&self, kind: Kind) -> Option<Command> {
         let mut command = Command::new(self.path(kind));
         match kind {
@@ -401,8 +401,8 @@ impl Guest {
         self.processes().into_iter().filter_map(cpu).sum()
     }
 
-    /// Bytes of memory that the gateway's processes have written to themselves. Pages of programs do not count: how many of these are
-    /// mapped at a first touch depends on how their file lies in memory.
+    /// Bytes of memory that the gateway's processes have written to themselves. Pages of programs do not count: how
+    /// many of these are mapped at a first touch depends on how their file lies in memory.
     pub fn memory(&self) -> f64 {
         let of = |process: u32| -> Option<f64> {
             let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;

@@ -5,13 +5,12 @@
 //! | in a namespace that is there | `taut gateway --netns PID` | `pasta PID` | `slirp4netns PID tap0` |
 //! | a command in a network of its own | `taut gateway --run -- PROGRAM` | `pasta -- PROGRAM` | `unshare -r -n PROGRAM`, and slirp4netns when that is in its namespace |
 //!
-//! gvproxy needs a TAP that somebody makes in the namespace, and tun2proxy one that somebody configures in a namespace of its
-//! own: that work (`gateways.rs`, by `ip`) is in their figures.
+//! gvproxy needs a TAP that somebody makes in the namespace, and tun2proxy one that somebody configures in a
+//! namespace of its own: that work (`gateways.rs`, by `ip`) is in their figures.
 
-use std::fs::read_link;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -101,18 +100,12 @@ fn of_command(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
         command
     });
     whole.arg(&program).arg(FIRST).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let own = read_link("/proc/self/ns/net")?;
     let begun = SystemTime::now();
     let mut first = Killed(world.host.namespace.spawn(&mut whole)?);
     let mut beside = None;
     if kind == Kind::Slirp4netns {
         let process = first.0.id();
-        let host = world.host.enter(|| read_link("/proc/thread-self/ns/net"))??;
-        let is_there = || {
-            let network = read_link(format!("/proc/{process}/ns/net")).ok()?;
-            (network != host && network != own && is_program(process)).then_some(())
-        };
-        while is_there().is_none() {
+        while !is_program(process) {
             ensure!(begun.elapsed()? < LIMIT, "the namespace does not appear");
             std::thread::sleep(PAUSE / 2);
         }
@@ -121,18 +114,14 @@ fn of_command(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
     }
     let mut said = String::new();
     first.0.stdout.take().context("no output")?.read_to_string(&mut said)?;
-    wait(&mut first.0)?;
+    first.0.wait()?;
     drop(beside);
     let end: u128 = said.trim().parse().with_context(|| format!("it said {said:?}"))?;
     Ok(end.saturating_sub(nanoseconds(begun)) as f64 / 1e6)
 }
 
-/// `unshare` has become the command, so its user namespace is mapped.
+/// Whether `unshare` has become the command: it is in its namespace then, and its user is mapped.
 fn is_program(process: u32) -> bool {
     std::fs::read(format!("/proc/{process}/cmdline"))
         .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(FIRST.as_bytes()))
-}
-
-fn wait(child: &mut Child) -> Result<()> {
-    wait_for(|| child.try_wait().ok().flatten(), "the command's end").map(drop)
 }

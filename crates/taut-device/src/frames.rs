@@ -48,9 +48,9 @@ pub use peer::Peer;
 /// How to use a descriptor that carries frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramesOptions {
-    /// Largest IP packet in bytes, 68 and more, and at least 1280 where IPv6 is used; 1500 by default. From 32,768 on, the
-    /// stack's own packets without a virtio-net header are a little shorter ([`Frames::caps`]), so that TCP segments over IPv4 are
-    /// whole pages; the peer's may be as long as this.
+    /// Largest IP packet in bytes, 68 and more, and at least 1280 where IPv6 is used; 1500 by default. From 32,768
+    /// on, the stack's own packets without a virtio-net header are a little shorter ([`Frames::caps`]), so that TCP
+    /// segments over IPv4 are whole pages; the peer's may be as long as this.
     pub mtu: u16,
     /// Whether frames of Ethernet go over the link, and not IP packets; true by default.
     pub ethernet: bool,
@@ -266,11 +266,12 @@ pub fn from_descriptor(
     }
 }
 
-/// The largest MTU up to this one whose TCP segments are whole pages, where that makes them shorter by an eighth at most.
+/// The largest MTU up to this one whose TCP segments are whole pages, where that makes them shorter by an eighth at
+/// most.
 ///
 /// A sender with an MTU of 64 KB copies what its programs write into pages. When segments end within a page, all that
-/// follow begin within one, too, and cost the sender more: an emulated machine sent 6 to 26 % more with whole pages. The
-/// segments are those of IPv4 with timestamps; those of IPv6 are 20 bytes shorter.
+/// follow begin within one, too, and cost the sender more: an emulated machine sent 6 to 26 % more with whole pages.
+/// The segments are those of IPv4 with timestamps; those of IPv6 are 20 bytes shorter.
 fn of_whole_pages(mtu: u16) -> u16 {
     const PAGE: u16 = 4096;
     /// Headers of IPv4 and TCP, and timestamps.

@@ -183,8 +183,8 @@ fn two_stacks_over_sockets_of_each_type() {
     }
 }
 
-/// Pairs of frames, the second of which comes while the driver has read the first and goes to sleep: each is answered. The stack has
-/// no connection, and therefore no timer that could hide a mistake.
+/// Pairs of frames, the second of which comes while the driver has read the first and goes to sleep: each is
+/// answered. The stack has no connection, and therefore no timer that could hide a mistake.
 #[test]
 fn dev_15_no_driver_overlooks_a_frame() {
     const ROUNDS: usize = 2_000;

@@ -142,7 +142,7 @@ impl Carrier {
     }
 }
 
-/// What a call has found, at a socket that sees the end of its peer or one that does not.
+/// What a read has found. `ends`: the socket sees when its peer has gone, by a read of nothing.
 fn heard(len: io::Result<usize>, ends: bool) -> io::Result<Heard> {
     match len {
         Ok(0) if ends => Ok(Heard::End),

@@ -4,8 +4,8 @@
 //! be asked again; while frames wait for the peer to read them, because a socket does not tell when it does; and at
 //! once, when the receiving half has more than it could give, or has learnt where waiting packets go.
 //!
-//! **Room** is announced by the same set, after a frame that the carrier had no room for, and only then: else each frame that the
-//! peer reads would wake the driver.
+//! **Room** is announced by the same set, after a frame that the carrier had no room for, and only then: else each
+//! frame that the peer reads would wake the driver.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,19 +1,21 @@
-//! What has come by a stream and has not been passed on: finds the borders of frames. Called by `rx.rs`.
+//! Bytes of a stream that have not been passed on: finds where each frame begins and ends. Called by `rx.rs`.
 //!
-//! **Problem.** A read brings what there is: a part of a frame, or many. A read for each frame costs a call each, a read into a
-//! place of its own a copy of every byte, and a read that finds nothing a call for nothing, once for each time that the peer sends.
+//! **Problem.** A read brings what there is: a part of a frame, or many. A read for each frame costs a call each, a
+//! read into a place of its own a copy of every byte, and a read that finds nothing a call for nothing, once for each
+//! time that the peer sends.
 //!
-//! **Rule.** After a short frame, a read fills the stage, and each frame is copied out of it. After a long one, a read begins in
-//! the driver's own buffer and goes on in the stage: the next frame is where it belongs, and what follows it is copied.
+//! **Rule.** After a short frame, a read fills the stage, and each frame is copied out of it. After a long one, a
+//! read begins in the driver's own buffer and goes on in the stage: the next frame is where it belongs, and what
+//! follows it is copied.
 //!
 //! ```text
 //!   driver's buffer │length│ a long frame ... │ what follows │         stage │ HEAD ... │ more that there was │
 //!                                                   └──────── copied to the end of HEAD ────┘
 //! ```
 //!
-//! A read that brings less than there was room for has taken everything. So nothing is read any more in this batch: the
-//! next frame is announced, because it comes after that read. A peer that passes descriptors (`SCM_RIGHTS`) or urgent bytes ends reads
-//! early; what is behind them comes with the frame after.
+//! A read that brings less than there was room for has taken everything. So nothing is read any more in this batch:
+//! the next frame is announced, because it comes after that read. A peer that passes descriptors (`SCM_RIGHTS`) or
+//! urgent bytes ends reads early; what is behind them comes with the frame after.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -42,7 +44,7 @@ pub(super) struct Stage {
     is_long: bool,
 }
 
-/// What the stage had.
+/// What [`Stage::next`] has found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Staged {
     /// A frame, at this place of the buffer.
