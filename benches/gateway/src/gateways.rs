@@ -217,7 +217,8 @@ impl Programs {
         Some(command)
     }
 
-    /// The gateway with the options by which it runs a command in a namespace of its own, if it can. The caller adds the command.
+    /// The gateway with the options by which it runs a command in a namespace of its own, if it can. The caller adds
+    /// the command.
     pub fn for_command(&self, kind: Kind) -> Option<Command> {
         let mut command = Command::new(self.path(kind));
         match kind {

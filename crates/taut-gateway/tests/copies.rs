@@ -11,16 +11,21 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "support/one_server.rs"]
+mod one_server;
+
 use std::io::{self, IoSlice, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use taut::device::{self, Device, News, Received, RxDevice, Sent, TxDevice, TxPacket, TxTicket};
 use taut::{Bytes, Stack};
 use taut_core::LinkCaps;
-use taut_gateway::{HostPings, HostSockets, Resolver, Server, Settings, Upstream, WayOut};
+use taut_gateway::{Resolver, Server, Settings, Upstream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use one_server::OneServer;
 
 const LEN: usize = 8 << 20;
 /// What the server says first.
@@ -134,27 +139,7 @@ impl RxDevice for WatchedRx {
     }
 }
 
-/// The host's sockets, to one server.
-struct Watched(SocketAddr, Watch);
 struct WatchedStream(tokio::net::TcpStream, Watch);
-
-impl WayOut for Watched {
-    type Stream = WatchedStream;
-    type Datagrams = tokio::net::UdpSocket;
-    type Pings = HostPings;
-
-    async fn connect(&self, _: SocketAddr) -> io::Result<WatchedStream> {
-        Ok(WatchedStream(HostSockets.connect(self.0).await?, Arc::clone(&self.1)))
-    }
-
-    fn datagrams(&self, to: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
-        HostSockets.datagrams(to)
-    }
-
-    fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
-        HostSockets.pings(to)
-    }
-}
 
 impl Upstream for WatchedStream {
     async fn readable(&self) -> io::Result<()> {
@@ -225,7 +210,8 @@ fn carry(mtu: u16) -> [Way; 2] {
         let guest = Stack::builder().set_sysctl("tcp_rmem", "4096 65536 6291456");
         let guest = guest.address(&format!("{GUEST}/24")).device(far).build_tokio().unwrap();
         let gateway = Server::new(Settings::default(), Resolver::default(), Box::new(|_| {}));
-        let way = Arc::new(Watched(address, Arc::clone(&watch)));
+        let of_host = Arc::clone(&watch);
+        let way = Arc::new(OneServer(address, move |stream| WatchedStream(stream, Arc::clone(&of_host))));
         tokio::spawn(gateway.serve(&stack, way).unwrap());
         let mut client = taut::TcpStream::connect(&guest, "203.0.113.7:80").await.unwrap();
         let mut said = vec![0; BANNER];

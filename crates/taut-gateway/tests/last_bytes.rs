@@ -2,8 +2,11 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "support/one_server.rs"]
+mod one_server;
+
 use std::io::{self, IoSlice, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -11,32 +14,13 @@ use std::time::Duration;
 use socket2::SockRef;
 use taut::{Bytes, Stack, device};
 use taut_core::LinkCaps;
-use taut_gateway::{HostPings, HostSockets, Resolver, Server, Settings, Upstream, WayOut};
+use taut_gateway::{Resolver, Server, Settings, Upstream};
 use tokio::io::{AsyncReadExt as _, Interest};
 
-/// The host's sockets, to one server.
-struct ToServer(SocketAddr);
+use one_server::OneServer;
 
 /// A stream that is readable when the server has ended it.
 struct WhenEnded(tokio::net::TcpStream);
-
-impl WayOut for ToServer {
-    type Stream = WhenEnded;
-    type Datagrams = tokio::net::UdpSocket;
-    type Pings = HostPings;
-
-    async fn connect(&self, _: SocketAddr) -> io::Result<WhenEnded> {
-        Ok(WhenEnded(HostSockets.connect(self.0).await?))
-    }
-
-    fn datagrams(&self, to: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
-        HostSockets.datagrams(to)
-    }
-
-    fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
-        HostSockets.pings(to)
-    }
-}
 
 impl Upstream for WhenEnded {
     async fn readable(&self) -> io::Result<()> {
@@ -92,7 +76,7 @@ fn read_from(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Vec<u8>, io::Re
         let stack = Stack::builder().address("10.0.2.2/24").device(near).build_tokio().unwrap();
         let guest = Stack::builder().address("10.0.2.15/24").device(far).build_tokio().unwrap();
         let gateway = Server::new(Settings::default(), Resolver::default(), Box::new(|_| {}));
-        tokio::spawn(gateway.serve(&stack, Arc::new(ToServer(address))).unwrap());
+        tokio::spawn(gateway.serve(&stack, Arc::new(OneServer(address, WhenEnded))).unwrap());
         let mut client = taut::TcpStream::connect(&guest, "203.0.113.7:80").await.unwrap();
         go.send(()).unwrap();
         let mut all = Vec::new();

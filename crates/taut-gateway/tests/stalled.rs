@@ -9,24 +9,27 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "support/one_server.rs"]
+mod one_server;
+
 use std::io::{self, IoSlice, Read as _};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taut::{Bytes, Stack, device};
 use taut_core::LinkCaps;
-use taut_gateway::{HostPings, HostSockets, Resolver, Server, Settings, Upstream, WayOut};
+use taut_gateway::{Resolver, Server, Settings, Upstream};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
+
+use one_server::OneServer;
 
 /// The write after this one finds no room.
 const GOES: u32 = 1;
 
-/// The host's sockets, to one server; one write finds no room, and there is none until it is opened.
-struct Stalls(SocketAddr, Arc<Gate>);
-
+/// One write of a stream finds no room, and there is none until it is opened.
 #[derive(Default)]
 struct Gate {
     writes: AtomicU32,
@@ -35,24 +38,6 @@ struct Gate {
 }
 
 struct StallingStream(tokio::net::TcpStream, Arc<Gate>);
-
-impl WayOut for Stalls {
-    type Stream = StallingStream;
-    type Datagrams = tokio::net::UdpSocket;
-    type Pings = HostPings;
-
-    async fn connect(&self, _: SocketAddr) -> io::Result<StallingStream> {
-        Ok(StallingStream(HostSockets.connect(self.0).await?, Arc::clone(&self.1)))
-    }
-
-    fn datagrams(&self, to: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
-        HostSockets.datagrams(to)
-    }
-
-    fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
-        HostSockets.pings(to)
-    }
-}
 
 impl Upstream for StallingStream {
     async fn readable(&self) -> io::Result<()> {
@@ -112,7 +97,9 @@ fn gw_80_what_comes_while_the_upstream_has_no_room_is_not_forgotten() {
         let stack = Stack::builder().address("10.0.2.2/24").device(near).build_tokio().unwrap();
         let guest = Stack::builder().address("10.0.2.15/24").device(far).build_tokio().unwrap();
         let gateway = Server::new(Settings::default(), Resolver::default(), Box::new(|_| {}));
-        tokio::spawn(gateway.serve(&stack, Arc::new(Stalls(address, Arc::clone(&gate)))).unwrap());
+        let of_gate = Arc::clone(&gate);
+        let way = OneServer(address, move |stream| StallingStream(stream, Arc::clone(&of_gate)));
+        tokio::spawn(gateway.serve(&stack, Arc::new(way)).unwrap());
         let mut client = taut::TcpStream::connect(&guest, "203.0.113.7:80").await.unwrap();
         let all_acked = async |client: &taut::TcpStream| {
             while client.info().unwrap().unacked > 0 || client.info().unwrap().notsent_bytes > 0 {
