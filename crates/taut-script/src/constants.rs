@@ -6,18 +6,6 @@ pub fn constant(name: &str) -> Option<i64> {
     TABLE.iter().find(|(is, _)| *is == name).map(|&(_, value)| value)
 }
 
-/// The name of a socket option by its level and number: `SO_SNDBUF` for 1 and 7.
-#[must_use]
-pub fn option_name(level: i32, number: i64) -> Option<&'static str> {
-    let prefix = match level {
-        1 => "SO_",
-        6 => "TCP_",
-        _ => return None,
-    };
-    let found = TABLE.iter().find(|(name, value)| name.starts_with(prefix) && *value == number);
-    found.map(|&(name, _)| name)
-}
-
 /// The flags of `table` in a number, as `A|B`.
 pub(crate) fn flag_names(value: i64, prefix: &str) -> String {
     let (mut rest, mut names) = (value, Vec::new());

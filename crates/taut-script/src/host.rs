@@ -2,12 +2,10 @@
 //! when it is due. Called by the sockets and the runner.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use taut_core::{Event, Frame, Instant, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig};
 
-use crate::config::{Config, IpVersion};
 use crate::link::{Link, Sent};
 
 /// The time at which scripts begin; timestamps and clocks are not zero then.
@@ -17,7 +15,7 @@ const TURNS_MAX: u32 = 10_000;
 
 /// A stack, its device, and the time.
 #[derive(Debug)]
-pub struct Host {
+pub(crate) struct Host {
     pub(crate) stack: Stack,
     link: Link,
     now: Instant,
@@ -30,18 +28,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that accepts connections to every address, for a program that plays the network itself. `addresses` are
-    /// those from which it connects; without any, the two that scripts have by default.
-    #[must_use]
-    pub fn for_any_address(config: &Config, addresses: &[IpAddr]) -> Self {
-        let both = [IpVersion::V4, IpVersion::V6].map(|version| config.clone().over(version).local());
-        let stack = StackConfig::default().with(|stack| {
-            stack.any_address = true;
-            stack.addresses = if addresses.is_empty() { both.to_vec() } else { addresses.to_vec() };
-        });
-        Self::new(stack, config.link(), START)
-    }
-
     pub(crate) fn new(config: StackConfig, caps: LinkCaps, now: Instant) -> Self {
         let stack = Stack::new(Arc::new(config), caps, [42; 32]);
         Self { stack, link: Link::default(), now, sent: VecDeque::new(), events: Vec::new(), turns: 0 }
@@ -49,7 +35,7 @@ impl Host {
 
     /// The time.
     #[must_use]
-    pub const fn now(&self) -> Instant {
+    pub(crate) const fn now(&self) -> Instant {
         self.now
     }
 
@@ -71,34 +57,15 @@ impl Host {
     }
 
     /// A packet arrives.
-    pub fn deliver(&mut self, packet: &[u8]) {
+    pub(crate) fn deliver(&mut self, packet: &[u8]) {
         let frame = Frame::Slice(packet);
         self.stack.handle_packet(self.now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
         self.turn();
     }
 
-    /// The packet that left first and was not taken yet.
-    pub fn take_sent(&mut self) -> Option<Sent> {
-        self.sent.pop_front()
-    }
-
-    /// The names of the stack's settings.
-    #[must_use]
-    pub fn sysctl_names(&self) -> Vec<&'static str> {
-        self.stack.sysctls().map(|(name, _)| name).collect()
-    }
-
-    /// Changes a setting of the stack.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), String> {
-        self.stack.set_sysctl(name, value).map_err(|error| error.to_string())
-    }
-
     /// When something happens by itself.
     #[must_use]
-    pub fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
         let timer = self.stack.poll_timeout().map(|(at, _)| at);
         match (timer, self.link.next()) {
             (Some(timer), Some(queue)) => Some(timer.min(queue)),
@@ -110,7 +77,7 @@ impl Host {
     ///
     /// # Errors
     /// Time does not pass: the stack, or the queue below it, asks to be called again and again.
-    pub fn step(&mut self, limit: Instant) -> Result<bool, String> {
+    pub(crate) fn step(&mut self, limit: Instant) -> Result<bool, String> {
         let wake = self.next_wake().filter(|&at| at <= limit);
         let to = wake.unwrap_or(limit).max(self.now);
         if to > self.now {

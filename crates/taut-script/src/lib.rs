@@ -36,13 +36,13 @@ mod run;
 pub mod script;
 mod segment;
 mod shell;
-pub mod sockets;
+mod sockets;
 
 pub use config::{Config, IpVersion};
-pub use constants::{constant, option_name};
+pub use constants::constant;
 pub use errno::Errno;
 pub use failure::Failure;
-pub use host::Host;
+
 pub use link::Sent;
 pub use run::{Passed, run};
 pub use script::Script;

@@ -28,13 +28,12 @@ use taut_core::{
 use crate::errno::Errno;
 use crate::host::Host;
 
-pub use data::{Read, ZeroCopy};
-pub use options::OptValue;
-pub use poll::{EpollItem, PollFd};
+pub(crate) use options::OptValue;
+pub(crate) use poll::{EpollItem, PollFd};
 
 /// Why a call did not return a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// It failed.
     Fails(Errno),
     /// It would block, and the descriptor is a blocking one.
@@ -48,11 +47,11 @@ pub(crate) const fn fails<T>(name: &'static str) -> Result<T, Stop> {
 }
 
 /// The result of a call.
-pub type Called<T> = Result<T, Stop>;
+pub(crate) type Called<T> = Result<T, Stop>;
 
 /// The stack with its sockets.
 #[derive(Debug)]
-pub struct Sockets {
+pub(crate) struct Sockets {
     /// The stack, its device, and the time.
     pub host: Host,
     files: BTreeMap<i32, File>,
@@ -120,13 +119,13 @@ struct Socket {
 impl Sockets {
     /// Sockets over a host.
     #[must_use]
-    pub const fn new(host: Host) -> Self {
+    pub(crate) const fn new(host: Host) -> Self {
         Self { host, files: BTreeMap::new(), pipes: Vec::new() }
     }
 
     /// Whether a descriptor is in use.
     #[must_use]
-    pub fn is_open(&self, fd: i32) -> bool {
+    pub(crate) fn is_open(&self, fd: i32) -> bool {
         self.files.contains_key(&fd)
     }
 
@@ -152,7 +151,7 @@ impl Sockets {
 
     /// The connection of a socket.
     #[must_use]
-    pub fn conn(&self, fd: i32) -> Option<ConnId> {
+    pub(crate) fn conn(&self, fd: i32) -> Option<ConnId> {
         match self.socket_ref(fd).ok()?.kind {
             Kind::Conn(id) => Some(id),
             _ => None,
@@ -161,7 +160,7 @@ impl Sockets {
 
     /// The listener of a socket.
     #[must_use]
-    pub fn listener(&self, fd: i32) -> Option<ListenerId> {
+    pub(crate) fn listener(&self, fd: i32) -> Option<ListenerId> {
         match self.socket_ref(fd).ok()?.kind {
             Kind::Listening(id) => Some(id),
             _ => None,
@@ -177,7 +176,7 @@ impl Sockets {
     }
 
     /// Passes on the stack's news: to epoll, and to sockets with zero-copy writes. Call after anything has happened.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.host.turn();
         let events = self.host.take_events();
         self.collect_completions();

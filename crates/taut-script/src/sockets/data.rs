@@ -13,7 +13,7 @@ const PIPE_BYTES: u64 = 65_536;
 
 /// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub(crate) struct Read {
     /// Bytes read.
     pub len: usize,
     /// `TCP_CM_INQ`: bytes that are left, if the socket asked for that; one for the end of the stream.
@@ -22,7 +22,7 @@ pub struct Read {
 
 /// A completion of zero-copy writes, as `MSG_ERRQUEUE` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZeroCopy {
+pub(crate) struct ZeroCopy {
     /// The first write, counted from 0. Linux: `ee_info`.
     pub first: u32,
     /// The last. Linux: `ee_data`.
@@ -51,7 +51,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `recv(2)`.
-    pub fn read(&mut self, fd: i32, max: usize, flags: i64) -> Called<Read> {
+    pub(crate) fn read(&mut self, fd: i32, max: usize, flags: i64) -> Called<Read> {
         supported(flags, &["MSG_PEEK", "MSG_TRUNC", "MSG_DONTWAIT", "MSG_WAITALL", "MSG_NOSIGNAL"])?;
         if let Some(File::PipeOut { pipe, nonblocking }) = self.files.get(&fd) {
             let (pipe, nonblocking) = (*pipe, *nonblocking);
@@ -104,7 +104,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `send(2)`. When it blocks, `done` says how far it came.
-    pub fn write(&mut self, fd: i32, len: usize, flags: i64, done: &mut usize) -> Called<usize> {
+    pub(crate) fn write(&mut self, fd: i32, len: usize, flags: i64, done: &mut usize) -> Called<usize> {
         supported(flags, &["MSG_MORE", "MSG_EOR", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_ZEROCOPY"])?;
         if let Some(File::PipeIn { pipe, nonblocking }) = self.files.get(&fd) {
             let (pipe, nonblocking) = (*pipe, *nonblocking);
@@ -155,7 +155,7 @@ impl Sockets {
     }
 
     /// `pipe(2)`.
-    pub fn pipe(&mut self, out: i32, into: i32) {
+    pub(crate) fn pipe(&mut self, out: i32, into: i32) {
         self.pipes.push(0);
         let pipe = self.pipes.len() - 1;
         self.files.insert(out, File::PipeOut { pipe, nonblocking: false });
@@ -166,7 +166,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `splice(2)`.
-    pub fn splice(&mut self, from: i32, to: i32, len: usize, flags: i64) -> Called<usize> {
+    pub(crate) fn splice(&mut self, from: i32, to: i32, len: usize, flags: i64) -> Called<usize> {
         let wait = if has(flags, "SPLICE_F_NONBLOCK") { constant("MSG_DONTWAIT").unwrap_or(0) } else { 0 };
         match (self.files.get(&from), self.files.get(&to)) {
             (None, _) | (_, None) => fails("EBADF"),
@@ -201,7 +201,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `EAGAIN` if there is none; the error queue never blocks.
-    pub fn completion(&mut self, fd: i32) -> Called<ZeroCopy> {
+    pub(crate) fn completion(&mut self, fd: i32) -> Called<ZeroCopy> {
         self.collect_completions();
         let found = self.socket_mut(fd)?.completions.pop_front();
         let Some(found) = found else { return fails("EAGAIN") };

@@ -24,7 +24,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `send(2)`. When it blocks, `done` says how far it came.
-    pub fn send_to(
+    pub(crate) fn send_to(
         &mut self,
         fd: i32,
         to: Option<SocketAddr>,

@@ -12,7 +12,7 @@ impl Sockets {
     ///
     /// # Errors
     /// None that a socket call has.
-    pub fn socket(&mut self, fd: i32, nonblocking: bool) -> Called<()> {
+    pub(crate) fn socket(&mut self, fd: i32, nonblocking: bool) -> Called<()> {
         self.files.insert(fd, File::Socket(Box::new(Socket { nonblocking, ..Socket::default() })));
         Ok(())
     }
@@ -21,7 +21,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `bind(2)`.
-    pub fn bind(&mut self, fd: i32, to: SocketAddr) -> Called<()> {
+    pub(crate) fn bind(&mut self, fd: i32, to: SocketAddr) -> Called<()> {
         let addresses = &self.host.stack.config().addresses;
         if !to.ip().is_unspecified() && !addresses.contains(&to.ip()) {
             return fails("EADDRNOTAVAIL");
@@ -38,7 +38,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `listen(2)`.
-    pub fn listen(&mut self, fd: i32, backlog: u32) -> Called<()> {
+    pub(crate) fn listen(&mut self, fd: i32, backlog: u32) -> Called<()> {
         let unspecified = SocketAddr::new([0, 0, 0, 0].into(), 0);
         let socket = self.socket_ref(fd)?;
         match socket.kind {
@@ -59,7 +59,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `accept(2)`.
-    pub fn accept(&mut self, fd: i32, new: i32) -> Called<SocketAddr> {
+    pub(crate) fn accept(&mut self, fd: i32, new: i32) -> Called<SocketAddr> {
         let Kind::Listening(listener) = self.socket_ref(fd)?.kind else { return fails("EINVAL") };
         let Some((id, peer)) = self.host.stack.accept(listener) else { return self.would_block(fd) };
         let parent = self.socket_ref(fd)?;
@@ -104,7 +104,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `connect(2)`.
-    pub fn connect(&mut self, fd: i32, to: SocketAddr, again: bool) -> Called<()> {
+    pub(crate) fn connect(&mut self, fd: i32, to: SocketAddr, again: bool) -> Called<()> {
         match self.socket_ref(fd)?.kind {
             Kind::Listening(_) => return fails("EISCONN"),
             Kind::Conn(_) => return self.connecting(fd, to, again),
@@ -177,7 +177,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `shutdown(2)`.
-    pub fn shutdown(&mut self, fd: i32, how: i64) -> Called<()> {
+    pub(crate) fn shutdown(&mut self, fd: i32, how: i64) -> Called<()> {
         let now = self.now();
         let kind = self.socket_ref(fd)?.kind;
         if !(0..=2).contains(&how) {
@@ -204,7 +204,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn close(&mut self, fd: i32) -> Called<()> {
+    pub(crate) fn close(&mut self, fd: i32) -> Called<()> {
         let now = self.now();
         let Some(file) = self.files.remove(&fd) else { return fails("EBADF") };
         if let File::Socket(socket) = file {

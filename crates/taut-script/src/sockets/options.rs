@@ -7,7 +7,7 @@ use crate::constants::constant;
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OptValue {
+pub(crate) enum OptValue {
     /// A number.
     Int(i64),
     /// A text: the name of a congestion control.
@@ -28,7 +28,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `setsockopt(2)`; [`Stop::Unsupported`] for an option that the stack has not.
-    pub fn set_option(&mut self, fd: i32, name: &str, value: &OptValue) -> Called<()> {
+    pub(crate) fn set_option(&mut self, fd: i32, name: &str, value: &OptValue) -> Called<()> {
         self.socket_ref(fd)?;
         match (name, value) {
             ("SO_LINGER", &OptValue::Linger(on, seconds)) => {
@@ -183,7 +183,7 @@ impl Sockets {
 
     /// The connection's report.
     #[must_use]
-    pub fn info(&self, fd: i32) -> Option<ConnInfo> {
+    pub(crate) fn info(&self, fd: i32) -> Option<ConnInfo> {
         Some(self.host.stack.conn(self.conn(fd)?)?.info(self.now()))
     }
 
@@ -191,7 +191,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `getsockopt(2)`; [`Stop::Unsupported`] for an option that the stack has not.
-    pub fn option(&mut self, fd: i32, name: &str) -> Called<OptValue> {
+    pub(crate) fn option(&mut self, fd: i32, name: &str) -> Called<OptValue> {
         let socket = self.socket_ref(fd)?;
         if let Some(name) = KEPT.into_iter().find(|kept| *kept == name) {
             return Ok(OptValue::Int(socket.kept.get(name).copied().unwrap_or(0)));
@@ -248,7 +248,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `ioctl(2)`.
-    pub fn ioctl(&mut self, fd: i32, request: &str, value: i64) -> Called<i64> {
+    pub(crate) fn ioctl(&mut self, fd: i32, request: &str, value: i64) -> Called<i64> {
         match request {
             "SIOCINQ" | "FIONREAD" => self.unread(fd),
             "SIOCOUTQ" | "SIOCOUTQNSD" => {
@@ -268,7 +268,7 @@ impl Sockets {
 
     /// Whether calls return `EAGAIN` rather than block.
     #[must_use]
-    pub fn is_nonblocking(&self, fd: i32) -> bool {
+    pub(crate) fn is_nonblocking(&self, fd: i32) -> bool {
         match self.files.get(&fd) {
             Some(File::Socket(socket)) => socket.nonblocking,
             Some(File::PipeOut { nonblocking, .. } | File::PipeIn { nonblocking, .. }) => *nonblocking,
@@ -280,7 +280,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn set_nonblocking(&mut self, fd: i32, on: bool) -> Called<()> {
+    pub(crate) fn set_nonblocking(&mut self, fd: i32, on: bool) -> Called<()> {
         match self.files.get_mut(&fd) {
             Some(File::Socket(socket)) => socket.nonblocking = on,
             Some(File::PipeOut { nonblocking, .. } | File::PipeIn { nonblocking, .. }) => *nonblocking = on,

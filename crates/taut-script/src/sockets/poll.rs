@@ -11,7 +11,7 @@ use crate::constants::constant;
 
 /// An entry of `poll(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PollFd {
+pub(crate) struct PollFd {
     /// The descriptor.
     pub fd: i32,
     /// What is asked for.
@@ -22,7 +22,7 @@ pub struct PollFd {
 
 /// What an epoll reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EpollItem {
+pub(crate) struct EpollItem {
     /// The number that the caller gave.
     pub data: i64,
     /// What is ready.
@@ -51,7 +51,7 @@ fn bit(name: &str) -> i64 {
 
 impl Sockets {
     /// What is ready at a descriptor, in the bits of `poll(2)`.
-    pub fn ready(&mut self, fd: i32) -> i64 {
+    pub(crate) fn ready(&mut self, fd: i32) -> i64 {
         let now = self.now();
         let (kind, has_errors) = match self.files.get(&fd) {
             Some(File::Socket(socket)) => (socket.kind, !socket.completions.is_empty()),
@@ -100,7 +100,7 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Stop::Blocks`] if none is; the caller knows until when to wait.
-    pub fn poll(&mut self, fds: &mut [PollFd]) -> Called<i64> {
+    pub(crate) fn poll(&mut self, fds: &mut [PollFd]) -> Called<i64> {
         let always = bit("POLLERR") | bit("POLLHUP") | bit("POLLNVAL");
         let mut count = 0;
         for entry in &mut *fds {
@@ -111,7 +111,7 @@ impl Sockets {
     }
 
     /// `epoll_create(2)` with this number.
-    pub fn epoll_create(&mut self, fd: i32) {
+    pub(crate) fn epoll_create(&mut self, fd: i32) {
         self.files.insert(fd, File::Epoll(Epoll::default()));
     }
 
@@ -127,7 +127,7 @@ impl Sockets {
     ///
     /// # Errors
     /// As `epoll_ctl(2)`.
-    pub fn epoll_ctl(&mut self, epoll: i32, action: i64, fd: i32, item: EpollItem) -> Called<()> {
+    pub(crate) fn epoll_ctl(&mut self, epoll: i32, action: i64, fd: i32, item: EpollItem) -> Called<()> {
         if !self.is_open(fd) {
             return fails("EBADF");
         }
@@ -159,7 +159,7 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Stop::Blocks`] if nothing is; the caller knows until when to wait.
-    pub fn epoll_wait(&mut self, epoll: i32, max: usize) -> Called<Vec<EpollItem>> {
+    pub(crate) fn epoll_wait(&mut self, epoll: i32, max: usize) -> Called<Vec<EpollItem>> {
         let (edge, once) = (bit("EPOLLET"), bit("EPOLLONESHOT"));
         let always = bit("EPOLLERR") | bit("EPOLLHUP");
         let fds: Vec<i32> = self.epoll_mut(epoll)?.entries.iter().map(|entry| entry.fd).collect();
