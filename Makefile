@@ -23,7 +23,7 @@ setup: ## install the missing system packages (as root), or print their names
 
 demo: ## taut to the kernel's TCP over a TUN, and for comparison the kernel over veth (about 30 s)
 	@scripts/setup gcc
-	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
+	$(CARGO) run --release --locked -p taut-cli -- demo $(ARGS)
 
 mechanisms: ## what each mechanism of the send path changes: simulated, and live next to the kernel (about 4 min)
 	@scripts/setup gcc iproute2
@@ -83,8 +83,11 @@ load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flo
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
 	@CARGO=$(CARGO) scripts/planted $(ARGS)
 
-mutants: ## break the core by small edits, one at a time (FOLDER=egress, ARGS="--seed 2"; resumable): do its tests notice?
-	CARGO=$(CARGO) $(CARGO) run --quiet --locked --manifest-path mutants/Cargo.toml -- $(if $(FOLDER),--folder $(FOLDER)) $(ARGS)
+mutants: ## break the core by small edits, one at a time: do its tests notice? (FOLDER=egress, SHARD=0/60 takes one of 60; gets cargo-mutants)
+	@$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-mutants
+	@mkdir -p target
+	$(CARGO) mutants --package taut-core --file 'crates/taut-core/src/$(or $(FOLDER),{congestion,conn,egress,ingress,recovery})/**' \
+		--sharding round-robin --shard $(or $(SHARD),0/60) --output target $(if $(wildcard target/mutants.out),--iterate) $(ARGS)
 
 fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in all; needs a C++ compiler, gets cargo-fuzz
 	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)
