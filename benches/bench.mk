@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-flows bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-paths bench-sim bench-sockets
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -12,9 +12,6 @@ bench-quick: ## the same with one short round, to see that it runs
 
 bench-flows: ## connections to any address: taut beside ipstack, netstack-smoltcp and gVisor, flows a second and memory (root; BENCH_ARGS="3 3 2000")
 	benches/flows.sh $(BENCH_ARGS)
-
-bench-devices: ## bulk over packet sockets beside TUN, the kernel and gVisor's fdbased (root, Go; BENCH_ARGS="--rounds 3"; about 4 min)
-	benches/devices.sh $(BENCH_ARGS)
 
 bench-gateway: ## taut gateway beside pasta, slirp4netns, gvproxy and tun2proxy in namespaces (root, Go; BENCH_ARGS="--only taut,pasta --rounds 3"; about 15 min)
 	benches/gateway.sh $(BENCH_ARGS)
@@ -29,37 +26,13 @@ bench-instructions: ## count instructions per packet with callgrind; fails above
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
 	$(TAUT_BENCH) instructions
 
-bench-contention: ## Measure eight bbr flows on few cores beside the kernel's (root; BENCH_ARGS=--busy; about 2 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-contention -- $(BENCH_ARGS)
-
-bench-lateness: ## Measure how late a thread of this machine wakes up (BENCH_ARGS="--busy --work 50"; about 1 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-lateness -- $(BENCH_ARGS)
-
-bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--busy --flows 100"; about 4 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-pacing -- $(BENCH_ARGS)
-
 bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
-
-bench-beside: ## 128 pings and 5 Mbit/s of UDP beside a bulk connection, small queues on and off, simulated and live (root; about 3 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-beside -- $(BENCH_ARGS)
-
-bench-size: ## the size of the smallest program with the core, for a bare processor (about 1 min)
-	benches/size.sh $(BENCH_ARGS)
-
-bench-quic: ## quinn over taut's UDP and over the kernel's, 1 GB each way (root; BENCH_ARGS="--rounds 3"; about 2 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-quic -- $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
 	@scripts/setup iproute2
 	cargo run --quiet --release --locked -p taut-cli -- lab sweep crates/taut-lab/scenarios/paths-live-grid.toml \
 		--live --resume --out target/bench-paths $(BENCH_ARGS)
-
-bench-buffers: ## sample the bytes that a connection holds, on paths of 50 µs to 100 ms, beside the kernel (root; about 15 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-buffers -- $(BENCH_ARGS)
-
-bench-zerocopy: ## measure the CPU that copies cost in bulk transfers (root; BENCH_ARGS="--touch --write 16384"; about 1 min)
-	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-zerocopy -- $(BENCH_ARGS)
 
 bench-sim: ## compare packets per second of the simulator and of ns-3 on the same dumbbell (needs libns3-dev)
 	benches/sim.sh $(BENCH_ARGS)

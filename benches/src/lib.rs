@@ -6,7 +6,6 @@ pub mod instructions;
 pub mod measure;
 pub mod net;
 pub mod pair;
-pub mod path;
 pub mod peer;
 pub mod probe;
 pub mod report;

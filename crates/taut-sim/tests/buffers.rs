@@ -1,4 +1,4 @@
-//! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` does, on paths whose queue is one
+//! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` of commit 529471b5 does, on paths whose queue is one
 //! bandwidth-delay product. `--nocapture` prints what docs/results.md says of them.
 
 use taut_core::{Algorithm, ConnOptions, Duration};

@@ -53,7 +53,7 @@ impl Machines {
                     rx_usecs: 20,
                     rx_packet: Duration::ZERO,
                     // taut's thread: 15 to 51 µs (p10 to p90) in the table above, 24 to 32 in that of
-                    // `Quiet`, which was measured without a path (`make bench-lateness`).
+                    // `Quiet`, which was measured without a path (`make bench-lateness` of commit 529471b5).
                     wakeups: Wakeups::Quiet,
                     // In front of a TUN or a pipe, a packet has left when it was written: nothing waits for
                     // the thread.

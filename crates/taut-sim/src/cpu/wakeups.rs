@@ -1,7 +1,7 @@
 //! How late a thread wakes up, drawn from distributions that were measured. Called by the host, when something
 //! happens while its core sleeps.
 //!
-//! Measured with `make bench-lateness BENCH_ARGS="--work 300"` (and `--busy`) under Linux 6.18 on two cores: a thread
+//! Measured with `make bench-lateness BENCH_ARGS="--work 300"` of commit 529471b5 (and `--busy`) under Linux 6.18 on two cores: a thread
 //! waits 1 ms for a timer and works 300 µs, quiet and with an endless loop on each core. The busy table is the round of
 //! three whose 95th percentile is the median, the quiet one the first of two. Between two quantiles, the distribution
 //! is uniform.
