@@ -24,15 +24,15 @@ use taut::{FlowKind, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
-use crate::dns;
-use crate::flow::{End, Failure, Side, Then};
-use crate::gateway::Admission;
-use crate::host_sockets::prepare;
-use crate::relay::{relay, relay_by_stack};
-use crate::request::{self, Asked, Destination, Login};
-use crate::resolver;
-use crate::serve::{Handle, Server};
-use crate::way_out::{Upstream, WayOut, failure};
+use crate::doors::request::{self, Asked, Destination, Login};
+use crate::logic::dns;
+use crate::logic::flow::{End, Failure, Side, Then};
+use crate::logic::gateway::Admission;
+use crate::out::host_sockets::prepare;
+use crate::out::way_out::{Upstream, WayOut, failure};
+use crate::run::relay::{relay, relay_by_stack};
+use crate::run::resolver;
+use crate::run::server::{Handle, Server};
 
 /// How long a client may take to say what it wants.
 const TO_ASK: Duration = Duration::from_secs(10);

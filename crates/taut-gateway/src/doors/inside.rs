@@ -37,7 +37,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
-use crate::sock_diag;
+use crate::doors::sock_diag;
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.

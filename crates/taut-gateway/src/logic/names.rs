@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::guests::Guest;
+use crate::logic::guests::Guest;
 
 const LEAST: Duration = Duration::from_secs(300);
 const MOST: Duration = Duration::from_secs(86_400);

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use taut::{IncomingFlow, TcpStream};
 
-use crate::flow::{End, Side, Then};
-use crate::relay::relay;
-use crate::serve::Handle;
-use crate::way_out::{Upstream, WayOut, failure};
+use crate::logic::flow::{End, Side, Then};
+use crate::out::way_out::{Upstream, WayOut, failure};
+use crate::run::relay::relay;
+use crate::run::server::Handle;
 
 /// How often a guest that waits for its connection is asked whether it is still there. Most connections are
 /// there before that; one for which the host repeats its SYN, after a second, is not.
@@ -106,7 +106,7 @@ async fn left(incoming: &IncomingFlow) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_sockets::HostSockets;
+    use crate::out::host_sockets::HostSockets;
 
     fn size<A, F>(_: impl FnOnce(A) -> F) -> usize {
         size_of::<F>()

@@ -17,7 +17,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use crate::listening::{MOST, is_for_others};
+use crate::doors::listening::{MOST, is_for_others};
 
 /// DHCP's clients wait there, and are no servers: RFC 2131 §4.1, RFC 8415 §7.2.
 const OF_CLIENTS: [u16; 2] = [68, 546];

@@ -15,11 +15,11 @@ use taut::{IncomingFlow, TcpStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
-use crate::dns::{self, Refused};
-use crate::flow::{Side, Then};
-use crate::gateway::{Question, QuestionId};
-use crate::rules::any_port;
-use crate::serve::{Handle, Server};
+use crate::logic::dns::{self, Refused};
+use crate::logic::flow::{Side, Then};
+use crate::logic::gateway::{Question, QuestionId};
+use crate::logic::rules::any_port;
+use crate::run::server::{Handle, Server};
 
 /// How long a server may take before the next one is asked.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use taut::{FlowKind, Stack};
 
-use crate::forward::Forward;
-use crate::gateway::Event;
-use crate::serve::Server;
-use crate::sock_diag;
+use crate::doors::forward::Forward;
+use crate::doors::sock_diag;
+use crate::logic::gateway::Event;
+use crate::run::server::Server;
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_millis(500);

@@ -28,9 +28,9 @@ use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, S
 use taut::{Network, Stack, StackBuilder};
 use tokio::task::JoinSet;
 
-use crate::forward::{Forward, is_passing};
-use crate::serve::Server;
-use crate::way_out::WayOut;
+use crate::doors::forward::{Forward, is_passing};
+use crate::out::way_out::WayOut;
+use crate::run::server::Server;
 
 /// The gateway's station: the same in every stack, so that a guest that was away finds it where it was.
 const STATION: [u8; 6] = *b"\x02taut\x02";

@@ -13,7 +13,7 @@ use nix::libc::{EMSGSIZE, sock_extended_err};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use taut::Refusal;
 
-use crate::way_out;
+use crate::out::way_out;
 
 /// `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`.
 const LOCAL: u8 = 1;

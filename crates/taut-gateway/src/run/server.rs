@@ -19,14 +19,14 @@ use taut::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::datagrams::{pings, udp};
-use crate::flow::{End, Failure, Side, Then};
-use crate::flows::{FlowId, Stops};
-use crate::gateway::{Admission, Event, Gateway, Question, QuestionId, Settings};
-use crate::host_sockets::NOTSENT_LOWAT;
-use crate::resolver::Resolver;
-use crate::tcp::tcp;
-use crate::way_out::WayOut;
+use crate::logic::flow::{End, Failure, Side, Then};
+use crate::logic::flows::{FlowId, Stops};
+use crate::logic::gateway::{Admission, Event, Gateway, Question, QuestionId, Settings};
+use crate::out::host_sockets::NOTSENT_LOWAT;
+use crate::out::way_out::WayOut;
+use crate::run::datagrams::{pings, udp};
+use crate::run::resolver::Resolver;
+use crate::run::tcp::tcp;
 
 /// Who hears of events.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
@@ -149,8 +149,8 @@ impl Server {
                 let (flow, server) = (self.handle(id), self.clone());
                 tokio::spawn(async move {
                     match kind {
-                        FlowKind::Tcp => crate::resolver::tcp(incoming, from.ip(), &server, flow).await,
-                        _ => crate::resolver::udp(incoming, from.ip(), &server, flow).await,
+                        FlowKind::Tcp => crate::run::resolver::tcp(incoming, from.ip(), &server, flow).await,
+                        _ => crate::run::resolver::udp(incoming, from.ip(), &server, flow).await,
                     }
                 });
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use taut::{FlowKind, Refusal};
 
-use crate::flow::Failure;
+use crate::logic::flow::Failure;
 
 /// A way out.
 pub trait WayOut: Send + Sync + 'static {

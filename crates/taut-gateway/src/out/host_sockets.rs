@@ -24,10 +24,10 @@ use taut::Refusal;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-use crate::blocks;
-use crate::icmp_errors;
-use crate::rules::any_port;
-use crate::way_out::{Datagrams, Pings, Upstream, WayOut};
+use crate::logic::rules::any_port;
+use crate::out::icmp_errors;
+use crate::out::way_out::{Datagrams, Pings, Upstream, WayOut};
+use crate::run::blocks;
 
 /// Unsent bytes beyond which a connection takes no more.
 pub const NOTSENT_LOWAT: u32 = 128 << 10;

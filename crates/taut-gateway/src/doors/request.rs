@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::flow::Failure;
+use crate::logic::flow::Failure;
 
 /// The longest request, up to its empty line.
 const LONGEST_HEAD: usize = 8_192;

@@ -22,15 +22,15 @@ use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
 
-use crate::counters::Counters;
-use crate::dns::{self, Asked};
-use crate::flow::{End, Failure, Happened, Side, Stage, Then};
-pub use crate::flows::FlowId;
-use crate::flows::Flows;
-use crate::guests::{Counted, Guest, Guests};
-use crate::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
-use crate::names::Names;
-use crate::rules::{Action, Rules};
+use crate::logic::counters::Counters;
+use crate::logic::dns::{self, Asked};
+use crate::logic::flow::{End, Failure, Happened, Side, Stage, Then};
+pub use crate::logic::flows::FlowId;
+use crate::logic::flows::Flows;
+use crate::logic::guests::{Counted, Guest, Guests};
+use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+use crate::logic::names::Names;
+use crate::logic::rules::{Action, Rules};
 
 /// How a gateway behaves.
 #[derive(Clone, Debug, Default)]

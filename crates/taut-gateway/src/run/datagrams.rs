@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 
 use taut::{IncomingFlow, Refusal, UdpSocket};
 
-use crate::flow::{Side, Then};
-use crate::serve::Handle;
-use crate::way_out::{Datagrams, Pings, WayOut, failure, refusal};
+use crate::logic::flow::{Side, Then};
+use crate::out::way_out::{Datagrams, Pings, WayOut, failure, refusal};
+use crate::run::server::Handle;
 
 const LARGEST: usize = 65_536;
 /// Datagrams of one way before the other has its turn.

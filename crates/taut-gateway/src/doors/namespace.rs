@@ -14,8 +14,8 @@ use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
-use crate::inside::{Plan, brings_tun, forked, go, receive, send};
-use crate::listening::Listening;
+use crate::doors::inside::{Plan, brings_tun, forked, go, receive, send};
+use crate::doors::listening::Listening;
 
 /// A guest whose TUN is open. Its command waits.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Namespace {
         }
     }
 
-    /// Starts `program`, which must call [`inside`](crate::inside::inside) with the same plan and command.
+    /// Starts `program`, which must call [`inside`](crate::doors::inside::inside) with the same plan and command.
     ///
     /// # Errors
     /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.

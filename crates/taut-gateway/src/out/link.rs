@@ -10,9 +10,9 @@ use taut::{
     UdpSocket,
 };
 
-use crate::icmp_errors::meaning;
-use crate::rules::any_port;
-use crate::way_out::{Datagrams, LOOK_EVERY, Pings, Upstream, WayOut};
+use crate::logic::rules::any_port;
+use crate::out::icmp_errors::meaning;
+use crate::out::way_out::{Datagrams, LOOK_EVERY, Pings, Upstream, WayOut};
 
 /// A stack whose link leads to the network.
 #[derive(Clone, Debug)]

@@ -21,8 +21,8 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::host_sockets::HostSockets;
-use crate::way_out::{Datagrams, Pings, WayOut};
+use crate::out::host_sockets::HostSockets;
+use crate::out::way_out::{Datagrams, Pings, WayOut};
 
 /// The longest answer of an HTTP proxy, up to its empty line.
 const LONGEST_HEAD: usize = 8_192;

@@ -23,12 +23,12 @@ use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-use crate::flow::{End, Side, Then};
-use crate::host_sockets::{NOTSENT_LOWAT, prepare};
-use crate::proxy::Client as _;
-use crate::relay::relay;
-use crate::serve::{Handle, Server};
-use crate::way_out::{Upstream as _, failure};
+use crate::doors::proxy::Client as _;
+use crate::logic::flow::{End, Side, Then};
+use crate::out::host_sockets::{NOTSENT_LOWAT, prepare};
+use crate::out::way_out::{Upstream as _, failure};
+use crate::run::relay::relay;
+use crate::run::server::{Handle, Server};
 
 /// One port that is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,12 +37,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream, WriteFlags};
 
-use crate::apart::Apart;
-use crate::blocks::BLOCK;
-use crate::flow::{End, Side, Then};
-use crate::limits::LEAST_GRANT;
-use crate::serve::Handle;
-use crate::way_out::{LOOK_EVERY, Upstream};
+use crate::logic::flow::{End, Side, Then};
+use crate::logic::limits::LEAST_GRANT;
+use crate::out::way_out::{LOOK_EVERY, Upstream};
+use crate::run::apart::Apart;
+use crate::run::blocks::BLOCK;
+use crate::run::server::Handle;
 
 /// Bytes that are taken at once.
 const AT_ONCE: usize = BLOCK;

@@ -1,0 +1,10 @@
+//! Ways in beside the device: namespaces, virtual machines, forwarded ports, clients of a proxy.
+
+pub(crate) mod forward;
+pub mod inside;
+pub(crate) mod listening;
+pub(crate) mod machines;
+pub(crate) mod namespace;
+pub(crate) mod proxy;
+pub(crate) mod request;
+pub(crate) mod sock_diag;

@@ -1,0 +1,11 @@
+//! Decides, without a clock, a socket or a thread: what a flow may do, and what happens next.
+
+pub(crate) mod counters;
+pub(crate) mod dns;
+pub(crate) mod flow;
+pub(crate) mod flows;
+pub(crate) mod gateway;
+pub(crate) mod guests;
+pub(crate) mod limits;
+pub(crate) mod names;
+pub(crate) mod rules;

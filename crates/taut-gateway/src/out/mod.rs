@@ -1,0 +1,7 @@
+//! Ways out: the host's own sockets, another proxy, another stack.
+
+pub(crate) mod host_sockets;
+pub(crate) mod icmp_errors;
+pub(crate) mod link;
+pub(crate) mod proxies;
+pub(crate) mod way_out;

@@ -1,0 +1,9 @@
+//! The runner: a task for each flow, which does what the logic decided.
+
+pub(crate) mod apart;
+pub(crate) mod blocks;
+pub(crate) mod datagrams;
+pub(crate) mod relay;
+pub(crate) mod resolver;
+pub(crate) mod server;
+pub(crate) mod tcp;
