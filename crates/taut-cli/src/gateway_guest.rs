@@ -9,7 +9,7 @@ use clap::Args;
 use taut::StackBuilder;
 use taut::device::{Cidr, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
-use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Plug, Server, WayOut};
+use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut};
 
 use crate::gateway_log::LogFormat;
 
@@ -43,9 +43,9 @@ pub struct Plugged {
 }
 
 impl MachineArgs {
-    fn place(&self) -> Option<(Plug, &PathBuf)> {
-        let stream = self.qemu.as_ref().or(self.passt.as_ref()).map(|path| (Plug::Stream, path));
-        stream.or_else(|| self.vfkit.as_ref().map(|path| (Plug::Datagrams, path)))
+    fn place(&self) -> Option<(VmSocket, &PathBuf)> {
+        let stream = self.qemu.as_ref().or(self.passt.as_ref()).map(|path| (VmSocket::Stream, path));
+        stream.or_else(|| self.vfkit.as_ref().map(|path| (VmSocket::Datagrams, path)))
     }
 
     /// The MTU if none is given.

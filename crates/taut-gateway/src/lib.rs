@@ -28,12 +28,12 @@ pub mod sandbox;
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
-pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Plug};
+pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket};
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
-pub use doors::proxy::{Client, Clients, Flow, Joins, Transparent};
+pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};
 pub use doors::request::Login;
 pub use logic::counters::Counters;
-pub use logic::flow::{End, Failure, Happened, Side, Stage, Then};
+pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
 pub use logic::gateway::{
     Admission, Event, FlowId, GATEWAY_NAME, Gateway, HOST_NAME, Question, QuestionId, Settings,
 };

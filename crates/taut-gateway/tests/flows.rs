@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
 use taut_gateway::{
-    Admission, Amounts, End, Event, Failure, FlowId, Gateway, Happened, LEAST_GRANT, Limits, Rules, Settings,
-    Side, Stage, Then,
+    Admission, Amounts, End, Event, EventKind, Failure, FlowId, Gateway, LEAST_GRANT, Limits, NextStep,
+    Rules, Settings, Side, Stage,
 };
 
 const KINDS: [FlowKind; 3] = [FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo];
@@ -37,7 +37,7 @@ fn begin(gateway: &mut Gateway, now: Duration, kind: FlowKind, from: SocketAddr)
 fn open(kind: FlowKind) -> (Gateway, FlowId) {
     let mut gateway = Gateway::default();
     let id = begin(&mut gateway, secs(0), kind, guest(1)).unwrap();
-    assert_eq!(gateway.reached(secs(0), id), Then::Accept);
+    assert_eq!(gateway.reached(secs(0), id), NextStep::Accept);
     gateway.answered(secs(0), id);
     (gateway, id)
 }
@@ -48,33 +48,35 @@ fn limited(connections: u32, half_open: u32, datagram_flows: u32, bytes: u64) ->
 }
 
 /// What the table says, written down a second time: by what happens, then by stage.
-fn expected(stage: Stage, kind: FlowKind, happened: Happened) -> (Stage, Then) {
+fn expected(stage: Stage, kind: FlowKind, happened: EventKind) -> (Stage, NextStep) {
     use Stage::{Answering, Connecting, Done, Open};
     let tcp = kind == FlowKind::Tcp;
-    let stays = (stage, Then::Wait);
+    let stays = (stage, NextStep::Wait);
     match happened {
-        Happened::Reached if stage == Connecting => {
-            (if tcp { Answering } else { Open([false, false]) }, Then::Accept)
+        EventKind::Reached if stage == Connecting => {
+            (if tcp { Answering } else { Open([false, false]) }, NextStep::Accept)
         }
-        Happened::Failed(Failure::TimedOut) if stage == Connecting => (Done, Then::Silence),
-        Happened::Failed(why) if stage == Connecting => (Done, Then::Refuse(heard(why, kind))),
-        Happened::Answered if stage == Answering => (Open([false, false]), Then::Wait),
-        Happened::Ended(..) if stage == Connecting => (Done, Then::Silence),
-        Happened::Ended(Side::Guest, End::Reset) if matches!(stage, Answering | Open(_)) => {
-            (Done, Then::Reset(Side::Upstream))
+        EventKind::Failed(Failure::TimedOut) if stage == Connecting => (Done, NextStep::Silence),
+        EventKind::Failed(why) if stage == Connecting => (Done, NextStep::Refuse(heard(why, kind))),
+        EventKind::Answered if stage == Answering => (Open([false, false]), NextStep::Wait),
+        EventKind::Ended(..) if stage == Connecting => (Done, NextStep::Silence),
+        EventKind::Ended(Side::Guest, End::Reset) if matches!(stage, Answering | Open(_)) => {
+            (Done, NextStep::Reset(Side::Upstream))
         }
-        Happened::Ended(Side::Upstream, End::Reset) if matches!(stage, Answering | Open(_)) => {
-            (Done, Then::Reset(Side::Guest))
+        EventKind::Ended(Side::Upstream, End::Reset) if matches!(stage, Answering | Open(_)) => {
+            (Done, NextStep::Reset(Side::Guest))
         }
-        Happened::Ended(side, End::Fin) if tcp => match (side, stage) {
-            (Side::Guest, Open([false, false])) => (Open([true, false]), Then::Finish(Side::Upstream)),
-            (Side::Upstream, Open([false, false])) => (Open([false, true]), Then::Finish(Side::Guest)),
-            (Side::Guest, Open([false, true])) | (Side::Upstream, Open([true, false])) => (Done, Then::Close),
+        EventKind::Ended(side, End::Fin) if tcp => match (side, stage) {
+            (Side::Guest, Open([false, false])) => (Open([true, false]), NextStep::Finish(Side::Upstream)),
+            (Side::Upstream, Open([false, false])) => (Open([false, true]), NextStep::Finish(Side::Guest)),
+            (Side::Guest, Open([false, true])) | (Side::Upstream, Open([true, false])) => {
+                (Done, NextStep::Close)
+            }
             _ => stays,
         },
-        Happened::Expired if stage == Connecting => (Done, Then::Silence),
-        Happened::Expired if tcp && matches!(stage, Answering | Open(_)) => (Done, Then::ResetBoth),
-        Happened::Expired if matches!(stage, Open(_)) => (Done, Then::Close),
+        EventKind::Expired if stage == Connecting => (Done, NextStep::Silence),
+        EventKind::Expired if tcp && matches!(stage, Answering | Open(_)) => (Done, NextStep::ResetBoth),
+        EventKind::Expired if matches!(stage, Open(_)) => (Done, NextStep::Close),
         _ => stays,
     }
 }
@@ -111,10 +113,10 @@ fn gw_01_the_table_of_stages_is_complete() {
     ];
     let ends = [Side::Guest, Side::Upstream]
         .into_iter()
-        .flat_map(|side| [End::Fin, End::Reset].map(|end| Happened::Ended(side, end)));
-    let happenings: Vec<Happened> = [Happened::Reached, Happened::Answered, Happened::Expired]
+        .flat_map(|side| [End::Fin, End::Reset].map(|end| EventKind::Ended(side, end)));
+    let happenings: Vec<EventKind> = [EventKind::Reached, EventKind::Answered, EventKind::Expired]
         .into_iter()
-        .chain(FAILURES.map(Happened::Failed))
+        .chain(FAILURES.map(EventKind::Failed))
         .chain(ends)
         .collect();
     let mut pairs = 0;
@@ -137,7 +139,7 @@ fn gw_02_a_guest_hears_what_the_upstream_said() {
             let mut gateway = Gateway::default();
             let id = begin(&mut gateway, secs(0), kind, guest(1)).unwrap();
             let wanted =
-                if why == Failure::TimedOut { Then::Silence } else { Then::Refuse(heard(why, kind)) };
+                if why == Failure::TimedOut { NextStep::Silence } else { NextStep::Refuse(heard(why, kind)) };
             assert_eq!(gateway.failed(secs(1), id, why), wanted, "{kind:?}, {why:?}");
             let counters = *gateway.counters();
             let [refused, silent, none] = [counters.refused, counters.silent, counters.no_resources];
@@ -148,8 +150,8 @@ fn gw_02_a_guest_hears_what_the_upstream_said() {
             };
             assert_eq!([refused, silent, none], expected, "{why:?}");
             // It is said once.
-            assert_eq!(gateway.failed(secs(1), id, why), Then::Wait);
-            assert_eq!(gateway.reached(secs(1), id), Then::Wait);
+            assert_eq!(gateway.failed(secs(1), id, why), NextStep::Wait);
+            assert_eq!(gateway.reached(secs(1), id), NextStep::Wait);
             let is_told = matches!(gateway.poll_event(), Some(Event::NoResources { .. }));
             assert_eq!(is_told, why == Failure::NoResources);
         }
@@ -160,11 +162,11 @@ fn gw_02_a_guest_hears_what_the_upstream_said() {
 fn gw_03_each_half_ends_by_itself() {
     for (first, second) in [(Side::Guest, Side::Upstream), (Side::Upstream, Side::Guest)] {
         let (mut gateway, id) = open(FlowKind::Tcp);
-        assert_eq!(gateway.ended(secs(1), id, first, End::Fin), Then::Finish(second));
+        assert_eq!(gateway.ended(secs(1), id, first, End::Fin), NextStep::Finish(second));
         // The other half goes on: bytes count, and nothing ends.
         gateway.passed(secs(2), id, second, 1_000_000, 0);
         assert!(gateway.stage(id).unwrap().is_half_closed());
-        assert_eq!(gateway.ended(secs(3), id, second, End::Fin), Then::Close);
+        assert_eq!(gateway.ended(secs(3), id, second, End::Fin), NextStep::Close);
         assert_eq!(gateway.counters().finished, 1);
         gateway.closed(id);
         assert_eq!((gateway.in_use(), gateway.poll_timeout()), (Amounts::default(), None));
@@ -180,14 +182,14 @@ fn gw_04_a_reset_of_one_side_is_a_reset_of_the_other() {
             if let Some(ended) = ended {
                 gateway.ended(secs(1), id, ended, End::Fin);
             }
-            assert_eq!(gateway.ended(secs(2), id, side, End::Reset), Then::Reset(side.other()));
-            assert_eq!(gateway.ended(secs(2), id, side.other(), End::Reset), Then::Wait);
+            assert_eq!(gateway.ended(secs(2), id, side, End::Reset), NextStep::Reset(side.other()));
+            assert_eq!(gateway.ended(secs(2), id, side.other(), End::Reset), NextStep::Wait);
             assert_eq!((gateway.counters().reset, gateway.stage(id)), (1, Some(Stage::Done)));
         }
         let mut gateway = Gateway::default();
         let id = begin(&mut gateway, secs(0), FlowKind::Tcp, guest(1)).unwrap();
         gateway.reached(secs(1), id);
-        assert_eq!(gateway.ended(secs(2), id, side, End::Reset), Then::Reset(side.other()));
+        assert_eq!(gateway.ended(secs(2), id, side, End::Reset), NextStep::Reset(side.other()));
         assert_eq!(gateway.in_use().half_open, 0);
     }
 }
@@ -202,9 +204,9 @@ fn gw_05_silence_is_answered_by_silence() {
         gateway.handle_timeout(secs(134));
         assert_eq!(gateway.poll_end(), None);
         gateway.handle_timeout(secs(135));
-        assert_eq!(gateway.poll_end(), Some((id, Then::Silence)));
+        assert_eq!(gateway.poll_end(), Some((id, NextStep::Silence)));
         // Whoever answers now is late.
-        assert_eq!(gateway.reached(secs(136), id), Then::Wait);
+        assert_eq!(gateway.reached(secs(136), id), NextStep::Wait);
         assert_eq!((gateway.counters().silent, gateway.counters().reached), (1, 0));
     }
 }
@@ -213,10 +215,10 @@ fn gw_05_silence_is_answered_by_silence() {
 fn gw_06_what_is_idle_for_too_long_ends() {
     // RFC 5382 §5, RFC 4787 §4.3, RFC 5508 §3.2.
     for (kind, half_closed, limit, then) in [
-        (FlowKind::Tcp, false, 2 * 3_600 + 4 * 60, Then::ResetBoth),
-        (FlowKind::Tcp, true, 4 * 60, Then::ResetBoth),
-        (FlowKind::Udp, false, 2 * 60, Then::Close),
-        (FlowKind::Echo, false, 60, Then::Close),
+        (FlowKind::Tcp, false, 2 * 3_600 + 4 * 60, NextStep::ResetBoth),
+        (FlowKind::Tcp, true, 4 * 60, NextStep::ResetBoth),
+        (FlowKind::Udp, false, 2 * 60, NextStep::Close),
+        (FlowKind::Echo, false, 60, NextStep::Close),
     ] {
         for from in [Side::Guest, Side::Upstream] {
             let (mut gateway, id) = open(kind);
@@ -400,18 +402,18 @@ fn gw_76_a_client_that_leaves_makes_room_at_once() {
         let ids: Vec<_> = (0..3).map(|_| begin(&mut gateway, secs(0), kind, guest(1)).unwrap()).collect();
         assert_eq!(begin(&mut gateway, secs(0), kind, guest(1)), None);
         assert!(matches!(gateway.poll_event(), Some(Event::OverLimit { .. })));
-        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), Then::Silence);
+        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), NextStep::Silence);
         let left = Event::Left { client: guest(1), to: SERVER.parse().unwrap() };
         assert_eq!((gateway.poll_event(), gateway.poll_event()), (Some(left), None));
         // Once, and whatever comes of the upstream afterwards changes nothing.
-        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), Then::Wait);
-        assert_eq!(gateway.reached(secs(1), ids[0]), Then::Wait);
+        assert_eq!(gateway.left(secs(1), ids[0], guest(1)), NextStep::Wait);
+        assert_eq!(gateway.reached(secs(1), ids[0]), NextStep::Wait);
         gateway.closed(ids[0]);
         assert!(begin(&mut gateway, secs(1), kind, guest(1)).is_some());
         // One whose upstream is there is not one that left.
         gateway.reached(secs(2), ids[1]);
         gateway.answered(secs(2), ids[1]);
-        assert_ne!(gateway.left(secs(2), ids[1], guest(1)), Then::Silence);
+        assert_ne!(gateway.left(secs(2), ids[1], guest(1)), NextStep::Silence);
         assert_eq!((gateway.poll_event(), gateway.counters().left), (None, 1));
     }
 }
@@ -436,7 +438,7 @@ fn gw_71_what_the_host_has_no_more_of_is_a_line_a_second() {
         let now = Duration::from_millis(at);
         if at % 2 == 0 {
             let id = begin(&mut gateway, now, FlowKind::Tcp, guest(1)).unwrap();
-            assert_eq!(gateway.failed(now, id, Failure::NoResources), Then::Refuse(Refusal::Prohibited));
+            assert_eq!(gateway.failed(now, id, Failure::NoResources), NextStep::Refuse(Refusal::Prohibited));
             gateway.closed(id);
         } else {
             gateway.cannot_accept(now, guest(2));

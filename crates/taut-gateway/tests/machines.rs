@@ -19,8 +19,8 @@ use taut::device::packet::Mac;
 use taut::device::{Frames, FramesOptions, SearchDomains};
 use taut::{DatagramOptions, PingSocket, Stack, blocking};
 use taut_gateway::{
-    Amounts, HostSockets, MachineEvent, MachineLog, MachineNetwork, Machines, Plug, Resolver, Server,
-    Settings,
+    Amounts, HostSockets, MachineEvent, MachineLog, MachineNetwork, Machines, Resolver, Server, Settings,
+    VmSocket,
 };
 use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, live, now};
 
@@ -51,7 +51,7 @@ fn network(n: u8) -> MachineNetwork {
 
 impl World {
     /// A gateway with these sockets, named 0, 1, …. `None`, with a message, if live tests cannot run.
-    fn new(name: &str, plugs: &[Plug]) -> Option<Self> {
+    fn new(name: &str, plugs: &[VmSocket]) -> Option<Self> {
         if !live::ready(&["ip"]) {
             return None;
         }
@@ -62,7 +62,7 @@ impl World {
         let folder = Scratch::new(name);
         let events = Arc::<Mutex<Vec<String>>>::default();
         let listen =
-            |(n, plug): (usize, &Plug)| Machines::listen(*plug, &folder.join(n.to_string())).unwrap();
+            |(n, plug): (usize, &VmSocket)| Machines::listen(*plug, &folder.join(n.to_string())).unwrap();
         let machines: Vec<Machines> = plugs.iter().enumerate().map(listen).collect();
         let noted = Arc::clone(&events);
         let (server, running) = Running::start(&far, move || {
@@ -162,7 +162,7 @@ fn there_and_back(stack: &Stack, to: SocketAddr, count: usize) {
 
 #[test]
 fn vm_15_a_machine_configures_itself_and_reaches_everything() {
-    let Some(world) = World::new("machines-15", &[Plug::Datagrams, Plug::Stream]) else { return };
+    let Some(world) = World::new("machines-15", &[VmSocket::Datagrams, VmSocket::Stream]) else { return };
     let stack = machine_at(world.plug(1), 1);
     assert_eq!(world.heard("1 came"), 1);
     assert_eq!(stack.name_servers(), ["10.0.1.2".parse::<IpAddr>().unwrap()]);
@@ -213,7 +213,7 @@ fn pair(world: &World, stack: &Stack) -> (blocking::TcpStream, TcpStream) {
 
 #[test]
 fn vm_16_a_machine_goes_and_comes_back() {
-    let Some(world) = World::new("machines-16", &[Plug::Stream]) else { return };
+    let Some(world) = World::new("machines-16", &[VmSocket::Stream]) else { return };
     for round in 1..=3 {
         let socket = world.plug(0);
         let cable = socket.try_clone().unwrap();
@@ -237,7 +237,7 @@ fn vm_16_a_machine_goes_and_comes_back() {
 
 #[test]
 fn vm_17_a_machine_at_a_datagram_socket_goes_and_comes_back_with_another_name() {
-    let Some(world) = World::new("machines-17", &[Plug::Datagrams]) else { return };
+    let Some(world) = World::new("machines-17", &[VmSocket::Datagrams]) else { return };
     for round in 1..=2 {
         let own = world.folder.join(format!("vfkit-{round}.sock"));
         let socket = UnixDatagram::bind(&own).unwrap();
@@ -348,7 +348,7 @@ fn resident_kb() -> u64 {
 
 #[test]
 fn vm_18_a_hostile_machine_takes_bounded_memory_and_another_lives_on() {
-    let Some(world) = World::new("machines-18", &[Plug::Stream, Plug::Stream]) else { return };
+    let Some(world) = World::new("machines-18", &[VmSocket::Stream, VmSocket::Stream]) else { return };
     let stack = machine_at(world.plug(0), 0);
     let echo = at(FAR, world.echo());
     let (mut guest, mut served) = pair(&world, &stack);

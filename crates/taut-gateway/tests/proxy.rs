@@ -17,8 +17,8 @@ use std::time::Duration;
 use socket2::SockRef;
 use taut::{ConnOptions, Stack};
 use taut_gateway::{
-    Amounts, Clients, Counters, HostSockets, Joins, Limits, Link, Login, Resolver, Rules, Server, Settings,
-    Timeouts, Transparent, WayOut,
+    Amounts, Clients, Counters, HostSockets, JoinUpstream, Limits, Link, Login, Resolver, Rules, Server,
+    Settings, Timeouts, Transparent, WayOut,
 };
 use taut_testbed::{Kernel, PATIENCE, eventually, live, now};
 
@@ -77,7 +77,7 @@ impl World {
         login: Option<Login>,
     ) -> Self
     where
-        C::Stream: Joins<W::Stream>,
+        C::Stream: JoinUpstream<W::Stream>,
     {
         let (server, running) = Running::start(&near, move || {
             let server = Server::new(settings, resolver, Box::new(|_| {}));

@@ -19,7 +19,7 @@ use taut_core::{
     ConnError, ConnId, ConnOptions, Duration, Event, Fate, FlowFilter, Frame, IncomingOptions, Instant,
     LinkCaps, ListenerId, RxChecksum, RxPacket, Stack, StackConfig, Transmit,
 };
-use taut_gateway::{Admission, Amounts, End, Failure, FlowId, Gateway, Side, Then};
+use taut_gateway::{Admission, Amounts, End, Failure, FlowId, Gateway, NextStep, Side};
 
 /// Counts what the gateway and its stack allocate.
 struct Counting;
@@ -342,12 +342,12 @@ impl World {
                 let (now, id) = (self.time(), self.by_pending[&pending]);
                 let (fated, guest) = (self.through[&id].fated, self.through[&id].guest);
                 let then = gateways(|| self.gateway.left(now, id, guest));
-                assert_eq!((fated, then), (Fated::Silent, Then::Silence));
+                assert_eq!((fated, then), (Fated::Silent, NextStep::Silence));
                 self.close(id);
             }
             Event::Connected(conn) => {
                 let (now, id) = (self.time(), self.by_conn[&conn]);
-                assert_eq!(gateways(|| self.gateway.answered(now, id)), Then::Wait);
+                assert_eq!(gateways(|| self.gateway.answered(now, id)), NextStep::Wait);
             }
             Event::Readable(conn) => while self.gateway_reads(conn) {},
             // The upstream's doing.
@@ -355,7 +355,7 @@ impl World {
             Event::Failed(conn, ConnError::Reset) => {
                 let (now, id) = (self.time(), self.by_conn[&conn]);
                 let then = gateways(|| self.gateway.ended(now, id, Side::Guest, End::Reset));
-                assert_eq!(then, Then::Reset(Side::Upstream));
+                assert_eq!(then, NextStep::Reset(Side::Upstream));
                 self.on(1, |stack, now| stack.conn_mut(conn).unwrap().close(now));
                 self.close(id);
             }
@@ -373,8 +373,8 @@ impl World {
         match read {
             Ok(0) => {
                 match gateways(|| self.gateway.ended(now, id, Side::Guest, End::Fin)) {
-                    Then::Finish(Side::Upstream) => self.later(WIRE, Later::Ends(id)),
-                    Then::Close => self.finish(id),
+                    NextStep::Finish(Side::Upstream) => self.later(WIRE, Later::Ends(id)),
+                    NextStep::Close => self.finish(id),
                     other => panic!("{other:?}"),
                 }
                 false
@@ -414,7 +414,7 @@ impl World {
             Fated::Refused => Failure::Refused,
             Fated::Unreachable => Failure::HostUnreachable,
             _ => {
-                assert_eq!(gateways(|| self.gateway.reached(now, id)), Then::Accept);
+                assert_eq!(gateways(|| self.gateway.reached(now, id)), NextStep::Accept);
                 let conn = self.on(1, |stack, now| stack.accept_flow(now, pending, None)).unwrap();
                 self.through.get_mut(&id).unwrap().conn = Some(conn);
                 self.by_conn.insert(conn, id);
@@ -422,7 +422,7 @@ impl World {
             }
         };
         let then = gateways(|| self.gateway.failed(now, id, why));
-        let Then::Refuse(how) = then else { panic!("{then:?}") };
+        let NextStep::Refuse(how) = then else { panic!("{then:?}") };
         assert!(self.on(1, |stack, now| stack.refuse_flow(now, pending, how)));
         self.close(id);
     }
@@ -432,7 +432,7 @@ impl World {
         let Through { fated, conn: Some(conn), .. } = self.through[&id] else { panic!("no connection") };
         if fated == Fated::UpstreamResets {
             let then = gateways(|| self.gateway.ended(now, id, Side::Upstream, End::Reset));
-            assert_eq!(then, Then::Reset(Side::Guest));
+            assert_eq!(then, NextStep::Reset(Side::Guest));
             self.on(1, |stack, now| stack.conn_mut(conn).unwrap().abort(now));
             return self.close(id);
         }
@@ -448,11 +448,11 @@ impl World {
     fn ends(&mut self, id: FlowId) {
         let now = self.time();
         match gateways(|| self.gateway.ended(now, id, Side::Upstream, End::Fin)) {
-            Then::Finish(Side::Guest) => {
+            NextStep::Finish(Side::Guest) => {
                 let conn = self.through[&id].conn.unwrap();
                 self.on(1, |stack, now| stack.conn_mut(conn).unwrap().shutdown_write(now)).unwrap();
             }
-            Then::Close => self.finish(id),
+            NextStep::Close => self.finish(id),
             other => panic!("{other:?}"),
         }
     }
@@ -463,7 +463,7 @@ impl World {
         gateways(|| self.gateway.handle_timeout(now));
         while let Some((id, then)) = gateways(|| self.gateway.poll_end()) {
             let through = &self.through[&id];
-            assert_eq!((through.fated, then), (Fated::Silent, Then::Silence));
+            assert_eq!((through.fated, then), (Fated::Silent, NextStep::Silence));
             let pending = through.pending;
             self.on(1, |stack, now| stack.drop_flow(now, pending));
             self.close(id);

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
 use crate::doors::proxy::Client as _;
-use crate::logic::flow::{End, Side, Then};
+use crate::logic::flow::{End, NextStep, Side};
 use crate::out::host_sockets::{NOTSENT_LOWAT, prepare};
 use crate::out::way_out::{Upstream as _, failure};
 use crate::run::relay::relay;
@@ -277,10 +277,10 @@ async fn connection(
         return guest.abort();
     }
     let then = relay(&guest, &client, flow).await;
-    if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+    if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
         guest.abort();
     }
-    if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+    if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Upstream)) {
         client.abort();
     }
 }

@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// How frames come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plug {
+pub enum VmSocket {
     /// A stream, with a length in front of each frame: QEMU's `-netdev stream`, libkrun; the protocol of
     /// passt's socket.
     Stream,
@@ -140,12 +140,12 @@ impl Machines {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if another program is there, or a file that is no socket; those of
     /// `bind(2)`.
-    pub fn listen(plug: Plug, path: &Path) -> io::Result<Self> {
+    pub fn listen(plug: VmSocket, path: &Path) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         make_place(path).map_err(named)?;
         let socket = match plug {
-            Plug::Stream => UnixListener::bind(path).map(Socket::Stream),
-            Plug::Datagrams => UnixDatagram::bind(path).map(Socket::Datagrams),
+            VmSocket::Stream => UnixListener::bind(path).map(Socket::Stream),
+            VmSocket::Datagrams => UnixDatagram::bind(path).map(Socket::Datagrams),
         };
         socket.map(Self).map_err(named)
     }

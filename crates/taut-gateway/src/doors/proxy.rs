@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 use crate::doors::request::{self, Asked, Destination, Login};
 use crate::logic::dns;
-use crate::logic::flow::{End, Failure, Side, Then};
+use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::gateway::Admission;
 use crate::out::host_sockets::prepare;
 use crate::out::way_out::{Upstream, WayOut, failure};
@@ -90,10 +90,10 @@ impl Client for TcpStream {
 }
 
 /// A client and its upstream, at least one of them on a stack.
-pub trait Joins<U>: Client {
+pub trait JoinUpstream<U>: Client {
     /// Passes bytes between the two until the connection is over.
     #[doc(hidden)]
-    fn join(&self, upstream: &U, flow: &Flow<'_>) -> impl Future<Output = Then> + Send;
+    fn join(&self, upstream: &U, flow: &Flow<'_>) -> impl Future<Output = NextStep> + Send;
 }
 
 /// A connection that is passed on.
@@ -105,14 +105,14 @@ impl std::fmt::Debug for Flow<'_> {
     }
 }
 
-impl Joins<TcpStream> for tokio::net::TcpStream {
-    async fn join(&self, upstream: &TcpStream, flow: &Flow<'_>) -> Then {
+impl JoinUpstream<TcpStream> for tokio::net::TcpStream {
+    async fn join(&self, upstream: &TcpStream, flow: &Flow<'_>) -> NextStep {
         relay_by_stack(self, upstream, flow.0).await
     }
 }
 
-impl<U: Upstream> Joins<U> for TcpStream {
-    async fn join(&self, upstream: &U, flow: &Flow<'_>) -> Then {
+impl<U: Upstream> JoinUpstream<U> for TcpStream {
+    async fn join(&self, upstream: &U, flow: &Flow<'_>) -> NextStep {
         relay(self, upstream, flow.0).await
     }
 }
@@ -209,7 +209,7 @@ impl Server {
         login: Option<Login>,
     ) -> impl Future<Output = io::Error> + Send + use<C, W>
     where
-        C::Stream: Joins<W::Stream>,
+        C::Stream: JoinUpstream<W::Stream>,
     {
         let (server, login) = (self.clone(), login.map(Arc::new));
         async move {
@@ -227,7 +227,7 @@ impl Server {
         login: Option<Arc<Login>>,
     ) -> io::Error
     where
-        C::Stream: Joins<W::Stream>,
+        C::Stream: JoinUpstream<W::Stream>,
     {
         let at = match clients.local_addr() {
             Ok(at) => at,
@@ -264,7 +264,7 @@ impl Server {
     }
 
     /// One client, from its request to its end.
-    async fn client<C: Joins<W::Stream>, W: WayOut>(
+    async fn client<C: JoinUpstream<W::Stream>, W: WayOut>(
         &self,
         mut client: C,
         from: SocketAddr,
@@ -306,10 +306,10 @@ impl Server {
         }
         flow.answered();
         let then = client.join(&upstream, &Flow(&flow)).await;
-        if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+        if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
             client.abort();
         }
-        if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+        if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Upstream)) {
             upstream.abort();
         }
     }
@@ -339,7 +339,7 @@ impl Server {
                 () = tokio::time::sleep(PATIENCE), if !is_last => Err(io::ErrorKind::TimedOut.into()),
             };
             match dialled {
-                Ok(upstream) if flow.reached() == Then::Accept => return Ok((upstream, flow)),
+                Ok(upstream) if flow.reached() == NextStep::Accept => return Ok((upstream, flow)),
                 Ok(upstream) => upstream.abort(),
                 Err(error) => {
                     last = failure(&error);

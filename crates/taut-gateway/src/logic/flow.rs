@@ -94,7 +94,7 @@ pub enum Stage {
 
 /// An event of a flow, as the runner saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum EventKind {
     /// The upstream is there.
     Reached,
     /// It is not.
@@ -109,7 +109,7 @@ pub enum Happened {
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum NextStep {
     /// Nothing.
     Wait,
     /// Answer the guest: accept its flow.
@@ -131,34 +131,40 @@ pub enum Then {
 impl Stage {
     /// The next stage, and what to do. What cannot happen in a stage changes nothing.
     #[must_use]
-    pub const fn after(self, kind: FlowKind, happened: Happened) -> (Self, Then) {
+    pub const fn after(self, kind: FlowKind, happened: EventKind) -> (Self, NextStep) {
         let is_tcp = matches!(kind, FlowKind::Tcp);
         match (self, happened) {
-            (Self::Connecting, Happened::Reached) if is_tcp => (Self::Answering, Then::Accept),
-            (Self::Connecting, Happened::Reached) => (Self::Open([false; 2]), Then::Accept),
-            (Self::Connecting, Happened::Failed(why)) => match why.refusal(kind) {
-                Some(how) => (Self::Done, Then::Refuse(how)),
-                None => (Self::Done, Then::Silence),
+            (Self::Connecting, EventKind::Reached) if is_tcp => (Self::Answering, NextStep::Accept),
+            (Self::Connecting, EventKind::Reached) => (Self::Open([false; 2]), NextStep::Accept),
+            (Self::Connecting, EventKind::Failed(why)) => match why.refusal(kind) {
+                Some(how) => (Self::Done, NextStep::Refuse(how)),
+                None => (Self::Done, NextStep::Silence),
             },
             // The guest has given up; whoever was asked for is not wanted any more.
-            (Self::Connecting, Happened::Ended(..) | Happened::Expired) => (Self::Done, Then::Silence),
-            (Self::Answering, Happened::Answered) => (Self::Open([false; 2]), Then::Wait),
-            (Self::Answering, Happened::Ended(side, End::Reset)) => (Self::Done, Then::Reset(side.other())),
-            (Self::Open(_), Happened::Ended(side, End::Reset)) => (Self::Done, Then::Reset(side.other())),
-            (Self::Open(mut ended), Happened::Ended(side, End::Fin)) if is_tcp => {
+            (Self::Connecting, EventKind::Ended(..) | EventKind::Expired) => (Self::Done, NextStep::Silence),
+            (Self::Answering, EventKind::Answered) => (Self::Open([false; 2]), NextStep::Wait),
+            (Self::Answering, EventKind::Ended(side, End::Reset)) => {
+                (Self::Done, NextStep::Reset(side.other()))
+            }
+            (Self::Open(_), EventKind::Ended(side, End::Reset)) => {
+                (Self::Done, NextStep::Reset(side.other()))
+            }
+            (Self::Open(mut ended), EventKind::Ended(side, End::Fin)) if is_tcp => {
                 if ended[side.index()] {
-                    return (self, Then::Wait);
+                    return (self, NextStep::Wait);
                 }
                 ended[side.index()] = true;
                 if ended[side.other().index()] {
-                    (Self::Done, Then::Close)
+                    (Self::Done, NextStep::Close)
                 } else {
-                    (Self::Open(ended), Then::Finish(side.other()))
+                    (Self::Open(ended), NextStep::Finish(side.other()))
                 }
             }
-            (Self::Answering | Self::Open(_), Happened::Expired) if is_tcp => (Self::Done, Then::ResetBoth),
-            (Self::Open(_), Happened::Expired) => (Self::Done, Then::Close),
-            _ => (self, Then::Wait),
+            (Self::Answering | Self::Open(_), EventKind::Expired) if is_tcp => {
+                (Self::Done, NextStep::ResetBoth)
+            }
+            (Self::Open(_), EventKind::Expired) => (Self::Done, NextStep::Close),
+            _ => (self, NextStep::Wait),
         }
     }
 

@@ -24,7 +24,7 @@ use taut::{FlowKind, Refusal};
 
 use crate::logic::counters::Counters;
 use crate::logic::dns::{self, Asked};
-use crate::logic::flow::{End, Failure, Happened, Side, Stage, Then};
+use crate::logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
 use crate::logic::flows::Flows;
 use crate::logic::guests::{Counted, Guest, Guests};
@@ -178,7 +178,7 @@ pub struct Gateway {
     guests: Guests,
     names: Names,
     deadlines: BTreeSet<(Duration, Due)>,
-    over: VecDeque<(FlowId, Then)>,
+    over: VecDeque<(FlowId, NextStep)>,
     events: VecDeque<Event>,
     counters: Counters,
     questions: u64,
@@ -260,17 +260,17 @@ impl Gateway {
     }
 
     /// The upstream of a flow is there.
-    pub fn reached(&mut self, now: Duration, id: FlowId) -> Then {
-        let then = self.happen(now, id, Happened::Reached);
-        self.counters.reached += u64::from(then == Then::Accept);
+    pub fn reached(&mut self, now: Duration, id: FlowId) -> NextStep {
+        let then = self.happen(now, id, EventKind::Reached);
+        self.counters.reached += u64::from(then == NextStep::Accept);
         then
     }
 
     /// The upstream of a flow cannot be had.
-    pub fn failed(&mut self, now: Duration, id: FlowId, why: Failure) -> Then {
-        let then = self.happen(now, id, Happened::Failed(why));
+    pub fn failed(&mut self, now: Duration, id: FlowId, why: Failure) -> NextStep {
+        let then = self.happen(now, id, EventKind::Failed(why));
         match (then, why) {
-            (Then::Wait, _) => {}
+            (NextStep::Wait, _) => {}
             (_, Failure::NoResources) => {
                 self.counters.no_resources += 1;
                 if let Some(flow) = self.flows.get(id) {
@@ -278,16 +278,16 @@ impl Gateway {
                     self.note_resources(now, Event::NoResources { to });
                 }
             }
-            (Then::Silence, _) => self.counters.silent += 1,
+            (NextStep::Silence, _) => self.counters.silent += 1,
             _ => self.counters.refused += 1,
         }
         then
     }
 
     /// The client of a flow has gone before its upstream was there, which is not wanted any more.
-    pub fn left(&mut self, now: Duration, id: FlowId, client: SocketAddr) -> Then {
-        let then = self.happen(now, id, Happened::Ended(Side::Guest, End::Reset));
-        if then == Then::Silence
+    pub fn left(&mut self, now: Duration, id: FlowId, client: SocketAddr) -> NextStep {
+        let then = self.happen(now, id, EventKind::Ended(Side::Guest, End::Reset));
+        if then == NextStep::Silence
             && let Some(flow) = self.flows.get(id)
         {
             let to = flow.to;
@@ -304,16 +304,16 @@ impl Gateway {
     }
 
     /// The guest's handshake is complete.
-    pub fn answered(&mut self, now: Duration, id: FlowId) -> Then {
-        self.happen(now, id, Happened::Answered)
+    pub fn answered(&mut self, now: Duration, id: FlowId) -> NextStep {
+        self.happen(now, id, EventKind::Answered)
     }
 
     /// A side of a flow has ended.
-    pub fn ended(&mut self, now: Duration, id: FlowId, side: Side, how: End) -> Then {
-        let then = self.happen(now, id, Happened::Ended(side, how));
+    pub fn ended(&mut self, now: Duration, id: FlowId, side: Side, how: End) -> NextStep {
+        let then = self.happen(now, id, EventKind::Ended(side, how));
         match then {
-            Then::Close => self.counters.finished += 1,
-            Then::Reset(_) => self.counters.reset += 1,
+            NextStep::Close => self.counters.finished += 1,
+            NextStep::Reset(_) => self.counters.reset += 1,
             _ => {}
         }
         then
@@ -434,7 +434,7 @@ impl Gateway {
     }
 
     /// A flow whose time is over, and what to do with it.
-    pub fn poll_end(&mut self) -> Option<(FlowId, Then)> {
+    pub fn poll_end(&mut self) -> Option<(FlowId, NextStep)> {
         self.over.pop_front()
     }
 
@@ -466,8 +466,8 @@ impl Gateway {
         self.flows.get(id).map(|flow| flow.stage)
     }
 
-    fn happen(&mut self, now: Duration, id: FlowId, happened: Happened) -> Then {
-        let Some(flow) = self.flows.get_mut(id) else { return Then::Wait };
+    fn happen(&mut self, now: Duration, id: FlowId, happened: EventKind) -> NextStep {
+        let Some(flow) = self.flows.get_mut(id) else { return NextStep::Wait };
         let was = flow.stage;
         let (stage, then) = was.after(flow.kind, happened);
         if stage == was {
@@ -498,8 +498,8 @@ impl Gateway {
             return;
         }
         let was_connecting = flow.stage == Stage::Connecting;
-        let then = self.happen(now, id, Happened::Expired);
-        if then != Then::Wait {
+        let then = self.happen(now, id, EventKind::Expired);
+        if then != NextStep::Wait {
             if was_connecting {
                 self.counters.silent += 1;
             } else {

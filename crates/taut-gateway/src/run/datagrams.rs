@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use taut::{IncomingFlow, Refusal, UdpSocket};
 
-use crate::logic::flow::{Side, Then};
+use crate::logic::flow::{NextStep, Side};
 use crate::out::way_out::{Datagrams, Pings, WayOut, failure, refusal};
 use crate::run::server::Handle;
 
@@ -34,7 +34,7 @@ pub(crate) async fn udp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: 
         Ok(upstream) => upstream,
         Err(error) => return refuse(incoming, &error, &flow),
     };
-    if flow.reached() != Then::Accept {
+    if flow.reached() != NextStep::Accept {
         return;
     }
     let Ok(guest) = incoming.accept_udp() else { return };
@@ -55,7 +55,7 @@ pub(crate) async fn udp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: 
 }
 
 fn refuse(incoming: IncomingFlow, error: &io::Error, flow: &Handle) {
-    if let Then::Refuse(how) = flow.failed(failure(error)) {
+    if let NextStep::Refuse(how) = flow.failed(failure(error)) {
         incoming.refuse(how);
     }
 }
@@ -181,7 +181,7 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
         Ok(upstream) => upstream,
         Err(error) => return refuse(incoming, &error, &flow),
     };
-    if flow.reached() != Then::Accept {
+    if flow.reached() != NextStep::Accept {
         return;
     }
     let Ok(guest) = incoming.accept_echo() else { return };

@@ -37,7 +37,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use taut::{State, TcpStream, WriteFlags};
 
-use crate::logic::flow::{End, Side, Then};
+use crate::logic::flow::{End, NextStep, Side};
 use crate::logic::limits::LEAST_GRANT;
 use crate::out::way_out::{LOOK_EVERY, Upstream};
 use crate::run::apart::Apart;
@@ -49,18 +49,18 @@ const AT_ONCE: usize = BLOCK;
 /// Pieces of one write.
 const PIECES: usize = 64;
 
-/// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one
+/// Passes bytes until the connection is over, and returns how to end it: [`NextStep::Close`], or a reset of one
 /// side or both.
 pub(crate) fn relay<'a>(
     guest: &'a TcpStream,
     upstream: &'a impl Upstream,
     flow: &'a Handle,
-) -> impl Future<Output = Then> {
+) -> impl Future<Output = NextStep> {
     pass(Ends { guest, upstream, flow: Seen { flow, is_turned: false } })
 }
 
 /// The same with a stack's stream as the upstream.
-pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> Then {
+pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> NextStep {
     let flow = Seen { flow, is_turned: true };
     flow.then(pass(Ends { guest: upstream, upstream: guest, flow }).await)
 }
@@ -84,15 +84,15 @@ impl Seen<'_> {
         if self.is_turned { side.other() } else { side }
     }
 
-    const fn then(&self, then: Then) -> Then {
+    const fn then(&self, then: NextStep) -> NextStep {
         match then {
-            Then::Finish(side) => Then::Finish(self.side(side)),
-            Then::Reset(side) => Then::Reset(self.side(side)),
+            NextStep::Finish(side) => NextStep::Finish(self.side(side)),
+            NextStep::Reset(side) => NextStep::Reset(self.side(side)),
             then => then,
         }
     }
 
-    fn ended(&self, side: Side, how: End) -> Then {
+    fn ended(&self, side: Side, how: End) -> NextStep {
         self.then(self.flow.ended(self.side(side), how))
     }
 
@@ -113,7 +113,7 @@ impl Seen<'_> {
     }
 }
 
-fn pass(ends: Ends<'_, impl Upstream>) -> impl Future<Output = Then> {
+fn pass(ends: Ends<'_, impl Upstream>) -> impl Future<Output = NextStep> {
     async move {
         let (up, down) = (pin!(up(&ends)), pin!(down(&ends)));
         let mut ways = Ways { up: Apart::new(up), down, up_goes: true, down_goes: true };
@@ -122,18 +122,20 @@ fn pass(ends: Ends<'_, impl Upstream>) -> impl Future<Output = Then> {
                 Poll::Pending => ends.flow.poll_stopped(cx).map(|()| None),
                 ended => ended.map(Some),
             });
-            let Some((side, end)) = ended.await else { return Then::ResetBoth };
+            let Some((side, end)) = ended.await else { return NextStep::ResetBoth };
             let then = match end {
                 Ok(()) => ends.flow.ended(side, End::Fin),
                 Err(Broken(side)) => ends.flow.ended(side, End::Reset),
             };
             let finished = match then {
-                Then::Finish(Side::Upstream) => ends.upstream.finish().map_err(|_| Broken(Side::Upstream)),
-                Then::Finish(Side::Guest) => {
+                NextStep::Finish(Side::Upstream) => {
+                    ends.upstream.finish().map_err(|_| Broken(Side::Upstream))
+                }
+                NextStep::Finish(Side::Guest) => {
                     ends.guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
                 }
                 // Its time is over at this moment.
-                Then::Wait => return Then::ResetBoth,
+                NextStep::Wait => return NextStep::ResetBoth,
                 then => return last_fin(then, side, &ends),
             };
             if let Err(Broken(side)) = finished {
@@ -175,8 +177,8 @@ where
 }
 
 /// The second FIN is passed on, too; dropping the streams does the rest.
-fn last_fin(then: Then, ended: Side, ends: &Ends<'_, impl Upstream>) -> Then {
-    if then == Then::Close {
+fn last_fin(then: NextStep, ended: Side, ends: &Ends<'_, impl Upstream>) -> NextStep {
+    if then == NextStep::Close {
         // A side that is gone by now does not miss it.
         _ = match ended {
             Side::Guest => ends.upstream.finish(),

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
 use crate::logic::dns::{self, Refused};
-use crate::logic::flow::{Side, Then};
+use crate::logic::flow::{NextStep, Side};
 use crate::logic::gateway::{Question, QuestionId};
 use crate::logic::rules::any_port;
 use crate::run::server::{Handle, Server};
@@ -138,7 +138,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 
 /// Questions in datagrams.
 pub(crate) async fn udp(incoming: IncomingFlow, from: IpAddr, server: &Server, flow: Handle) {
-    if flow.reached() != Then::Accept {
+    if flow.reached() != NextStep::Accept {
         return;
     }
     let Ok(guest) = incoming.accept_udp() else { return };
@@ -163,7 +163,7 @@ pub(crate) async fn udp(incoming: IncomingFlow, from: IpAddr, server: &Server, f
 
 /// Questions on a connection, one after the other.
 pub(crate) async fn tcp(incoming: IncomingFlow, from: IpAddr, server: &Server, flow: Handle) {
-    if flow.reached() != Then::Accept {
+    if flow.reached() != NextStep::Accept {
         return;
     }
     let Ok(mut guest) = incoming.accept().await else { return };

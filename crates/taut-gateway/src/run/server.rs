@@ -19,7 +19,7 @@ use taut::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::logic::flow::{End, Failure, Side, Then};
+use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Admission, Event, Gateway, Question, QuestionId, Settings};
 use crate::out::host_sockets::NOTSENT_LOWAT;
@@ -254,11 +254,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn reached(&self) -> Then {
+    pub(crate) fn reached(&self) -> NextStep {
         self.server.with(|gateway, now| gateway.reached(now, self.id))
     }
 
-    pub(crate) fn failed(&self, why: Failure) -> Then {
+    pub(crate) fn failed(&self, why: Failure) -> NextStep {
         self.server.with(|gateway, now| gateway.failed(now, self.id, why))
     }
 
@@ -266,11 +266,11 @@ impl Handle {
         self.server.with(|gateway, now| gateway.left(now, self.id, client));
     }
 
-    pub(crate) fn answered(&self) -> Then {
+    pub(crate) fn answered(&self) -> NextStep {
         self.server.with(|gateway, now| gateway.answered(now, self.id))
     }
 
-    pub(crate) fn ended(&self, side: Side, how: End) -> Then {
+    pub(crate) fn ended(&self, side: Side, how: End) -> NextStep {
         self.server.with(|gateway, now| gateway.ended(now, self.id, side, how))
     }
 

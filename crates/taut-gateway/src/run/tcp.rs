@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use taut::{IncomingFlow, TcpStream};
 
-use crate::logic::flow::{End, Side, Then};
+use crate::logic::flow::{End, NextStep, Side};
 use crate::out::way_out::{Upstream, WayOut, failure};
 use crate::run::relay::relay;
 use crate::run::server::Handle;
@@ -32,10 +32,10 @@ pub(crate) fn tcp<W: WayOut>(
     async move {
         let Some(open) = opening.await else { return };
         let then = relay(&open.guest, &open.upstream, &open.flow).await;
-        if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+        if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
             open.guest.abort();
         }
-        if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+        if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Upstream)) {
             open.upstream.abort();
         }
     }
@@ -69,13 +69,13 @@ async fn open<W: WayOut>(
     let upstream = match dialled {
         Ok(upstream) => upstream,
         Err(error) => {
-            if let Then::Refuse(how) = flow.failed(failure(&error)) {
+            if let NextStep::Refuse(how) = flow.failed(failure(&error)) {
                 incoming.refuse(how);
             }
             return None;
         }
     };
-    if flow.reached() != Then::Accept {
+    if flow.reached() != NextStep::Accept {
         return None;
     }
     let answered = tokio::select! {
