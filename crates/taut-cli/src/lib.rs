@@ -29,56 +29,18 @@
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
-pub mod addr;
-pub mod arena;
-pub mod auto_args;
-pub mod clock;
-pub mod confined;
-pub mod congestion_args;
-pub mod control_args;
+mod args;
+mod change;
 pub mod dash;
-pub mod demo;
-pub mod dial;
-pub mod explain;
-pub mod frame_source;
-pub mod gateway;
-pub mod gateway_config;
-pub mod gateway_guest;
-pub mod gateway_log;
-pub mod get;
-pub mod http_loop;
-pub mod interrupt;
-pub mod iperf;
-pub mod link_args;
-pub mod metrics;
-pub mod mtu;
-pub mod net;
-pub mod network_args;
-pub mod nstat;
-pub mod packetdrill;
-pub mod priority_args;
-pub mod progress;
-pub mod proxy;
-pub mod qdisc;
-pub mod qdisc_format;
-pub mod record_args;
-pub mod replay;
-pub mod route;
-pub mod serve;
-pub mod serve_command;
-pub mod ss;
-pub mod ss_filter;
-pub mod ss_format;
-pub mod summary;
-pub mod sysctl;
-pub mod text;
-pub mod top;
-pub mod top_view;
-pub mod transfer;
-pub mod transport;
-pub mod udp;
-pub mod workload;
+mod demo;
+mod lab;
+mod net;
+mod observe;
+mod shared;
+mod talk;
 
+pub use shared::http_loop;
+pub use shared::text;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -101,27 +63,27 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::DemoArgs),
-    Send(transfer::SendArgs),
-    Recv(transfer::RecvArgs),
-    Serve(serve_command::ServeArgs),
-    Get(get::GetArgs),
-    Udp(udp::UdpArgs),
-    Ss(ss::SsArgs),
-    Nstat(nstat::NstatArgs),
-    Metrics(metrics::MetricsArgs),
+    Send(talk::transfer::SendArgs),
+    Recv(talk::transfer::RecvArgs),
+    Serve(talk::serve_command::ServeArgs),
+    Get(talk::get::GetArgs),
+    Udp(talk::udp::UdpArgs),
+    Ss(observe::ss::SsArgs),
+    Nstat(observe::nstat::NstatArgs),
+    Metrics(observe::metrics::MetricsArgs),
     Dash(dash::DashArgs),
-    Top(top::TopArgs),
-    Sysctl(sysctl::SysctlArgs),
-    Qdisc(qdisc::QdiscArgs),
+    Top(observe::top::TopArgs),
+    Sysctl(change::sysctl::SysctlArgs),
+    Qdisc(change::qdisc::QdiscArgs),
     #[command(visible_alias = "address")]
-    Addr(addr::AddrArgs),
-    Route(route::RouteArgs),
-    Mtu(mtu::MtuArgs),
-    Explain(explain::ExplainArgs),
-    Replay(replay::ReplayArgs),
-    Gateway(gateway::GatewayArgs),
-    Proxy(proxy::ProxyArgs),
-    Packetdrill(packetdrill::PacketdrillArgs),
+    Addr(change::addr::AddrArgs),
+    Route(change::route::RouteArgs),
+    Mtu(change::mtu::MtuArgs),
+    Explain(observe::explain::ExplainArgs),
+    Replay(observe::replay::ReplayArgs),
+    Gateway(net::gateway::GatewayArgs),
+    Proxy(net::proxy::ProxyArgs),
+    Packetdrill(lab::packetdrill::PacketdrillArgs),
     Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
 }
@@ -137,7 +99,7 @@ struct GatewayCli {
 
 #[derive(Subcommand, Debug)]
 enum GatewayCommand {
-    Gateway(Box<gateway::GatewayArgs>),
+    Gateway(Box<net::gateway::GatewayArgs>),
 }
 
 /// Runs the command given by the arguments. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
@@ -174,7 +136,7 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
     if first == "gateway" {
         return command::main_of(definitions, renamed, |cli: &GatewayCli, _| {
             let GatewayCommand::Gateway(args) = &cli.command;
-            gateway::run(args)
+            net::gateway::run(args)
         });
     }
     command::main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
@@ -183,26 +145,26 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
 fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::run(args, controllers),
-        Command::Send(args) => transfer::send(args, controllers),
-        Command::Recv(args) => transfer::recv(args, controllers),
-        Command::Serve(args) => serve_command::run(args, controllers),
-        Command::Get(args) => get::get(args, controllers),
-        Command::Udp(args) => udp::run(args, controllers),
-        Command::Ss(args) => ss::run(args),
-        Command::Nstat(args) => nstat::run(args),
-        Command::Metrics(args) => metrics::run(args),
+        Command::Send(args) => talk::transfer::send(args, controllers),
+        Command::Recv(args) => talk::transfer::recv(args, controllers),
+        Command::Serve(args) => talk::serve_command::run(args, controllers),
+        Command::Get(args) => talk::get::get(args, controllers),
+        Command::Udp(args) => talk::udp::run(args, controllers),
+        Command::Ss(args) => observe::ss::run(args),
+        Command::Nstat(args) => observe::nstat::run(args),
+        Command::Metrics(args) => observe::metrics::run(args),
         Command::Dash(args) => dash::run(args),
-        Command::Top(args) => top::run(args),
-        Command::Sysctl(args) => sysctl::run(args),
-        Command::Qdisc(args) => qdisc::run(args),
-        Command::Addr(args) => addr::run(args),
-        Command::Route(args) => route::run(args),
-        Command::Mtu(args) => mtu::run(args),
-        Command::Explain(args) => explain::run(args),
-        Command::Replay(args) => replay::run(args, controllers),
-        Command::Gateway(args) => gateway::run(args),
-        Command::Proxy(args) => proxy::run(args, controllers),
-        Command::Packetdrill(args) => packetdrill::run(args),
+        Command::Top(args) => observe::top::run(args),
+        Command::Sysctl(args) => change::sysctl::run(args),
+        Command::Qdisc(args) => change::qdisc::run(args),
+        Command::Addr(args) => change::addr::run(args),
+        Command::Route(args) => change::route::run(args),
+        Command::Mtu(args) => change::mtu::run(args),
+        Command::Explain(args) => observe::explain::run(args),
+        Command::Replay(args) => observe::replay::run(args, controllers),
+        Command::Gateway(args) => net::gateway::run(args),
+        Command::Proxy(args) => net::proxy::run(args, controllers),
+        Command::Packetdrill(args) => lab::packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),
         Command::Plot(args) => command::plot::run(args),
     }

@@ -57,7 +57,7 @@ impl Token {
         let mut bytes = [0; 16];
         let mut source = std::fs::File::open("/dev/urandom").context("/dev/urandom")?;
         source.read_exact(&mut bytes).context("/dev/urandom")?;
-        Ok(Self(crate::text::hex(&bytes)))
+        Ok(Self(crate::shared::text::hex(&bytes)))
     }
 
     /// The text.

@@ -23,11 +23,11 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use tokio::sync::Mutex;
 
-use crate::clock::Stopwatch;
 use crate::dash::access::Access;
 use crate::dash::feed::{Feed, Make, WATCHERS_MAX};
 use crate::dash::watch::{Watch, Which, pause};
-use crate::metrics;
+use crate::observe::metrics;
+use crate::shared::clock::Stopwatch;
 
 /// Around a sample in a stream of events (WHATWG HTML, server-sent events). JSON has no line ends outside
 /// of strings, and none in them.

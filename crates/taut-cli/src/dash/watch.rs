@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use taut_control::{Client, ClientError, Fault, place};
 
-use crate::clock::Stopwatch;
-use crate::control_args::SocketArgs;
+use crate::args::control::SocketArgs;
 use crate::dash::sampler::{Look, Sample, Sampler, StackLook};
+use crate::shared::clock::Stopwatch;
 
 /// The most stacks that are looked at.
 pub const STACKS_MAX: usize = 16;

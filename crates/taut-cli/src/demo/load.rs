@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use crate::clock::Stopwatch;
+use crate::shared::clock::Stopwatch;
 
 /// `USER_HZ`, which is 100 on every Linux that has these files.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::text;
+use crate::shared::text;
 
 /// Cores of other processes above which the demo says that the machine was busy.
 const BUSY_CORES: f64 = 0.2;

@@ -1,0 +1,605 @@
+//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto_args.rs` has what
+//! it learns.
+//!
+//! Called by `send`, `recv`, `serve` and `get`.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use taut::device::Device;
+use taut_device::packet::Mac;
+use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions, Xdp, XdpOptions};
+
+use crate::args::auto::{self, AutoArgs};
+use crate::args::congestion::CongestionArgs;
+use crate::args::control::ControlArgs;
+use crate::args::frame_source::FrameSource;
+use crate::args::priority::PriorityArgs;
+use crate::args::record::RecordArgs;
+
+/// The device node of TUN.
+const TUN_NODE: &str = "/dev/net/tun";
+
+/// RFC 8200 §5.
+const IPV6_MTU_MIN: u16 = 1280;
+
+/// The device of a command's stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceArg {
+    /// A TUN interface: `--tun` names it.
+    Tun,
+    /// This Ethernet interface, by packet sockets.
+    Packet(String),
+    /// The same, by an `AF_XDP` socket.
+    Xdp(String),
+    /// What carries frames over a descriptor.
+    Frames(FrameSource),
+}
+
+impl FromStr for DeviceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "tun" => Ok(Self::Tun),
+            Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.to_owned())),
+            Some(("xdp", name)) if !name.is_empty() => Ok(Self::Xdp(name.to_owned())),
+            Some((kind, place)) if !place.is_empty() => {
+                FrameSource::parse(kind, place).map(Self::Frames).ok_or_else(|| DEVICES.to_owned())
+            }
+            _ => Err(DEVICES.to_owned()),
+        }
+    }
+}
+
+/// What `--device` may be.
+const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, such as packet:eth0, xdp:INTERFACE, tap:NAME, \
+    stream:PATH, stream-listen:PATH, dgram:PATH or dgram-listen:PATH for a socket that carries frames, or fd:NUMBER";
+
+/// An open device.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// A TUN, with a queue for each shard.
+    Tun(Vec<Tun>),
+    /// An Ethernet interface, with a queue for each shard.
+    Packet(Vec<Packet>),
+    /// A device with one queue, and its name.
+    Other(Device, String),
+}
+
+/// The link of a stack on an interface of this machine.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Link")]
+pub(crate) struct LinkArgs {
+    /// What the stack sends over: a TUN interface (tun); an Ethernet interface that is up (packet:INTERFACE), which must not
+    /// have the stack's addresses in the kernel; the same by AF_XDP (xdp:INTERFACE); a TAP interface (tap:NAME); a Unix socket that carries Ethernet frames, as
+    /// QEMU, passt and vfkit have (stream:PATH, dgram:PATH; with -listen after the kind, taut makes it and waits for the peer);
+    /// or a descriptor that was inherited (fd:NUMBER)
+    #[arg(long, default_value = "tun", value_name = "KIND[:PLACE]")]
+    pub device: DeviceArg,
+    /// With an Ethernet device: where packets for other networks go; once for IPv4 and once for IPv6
+    #[arg(long = "gateway", value_name = "ADDRESS")]
+    pub gateways: Vec<IpAddr>,
+    /// With an Ethernet device: the stack's own Ethernet address [default: that of the interface, or a random one]
+    #[arg(long, value_name = "MAC")]
+    pub mac: Option<Mac>,
+    /// TUN interface; if there is none with this name, it is created, and configured on the kernel's side
+    #[arg(long, default_value = "taut0", value_name = "NAME")]
+    pub tun: String,
+    /// Address of the stack, with the link's prefix length; may be given once for IPv4 and once for IPv6
+    #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed,
+        default_value_ifs = [("dhcp", "true", None), ("slaac", "true", None)])]
+    pub addresses: Vec<Cidr>,
+    /// Changes that the link has learnt.
+    #[command(flatten)]
+    pub auto: AutoArgs,
+    /// Address of the kernel's side of the link [default: the first other address in the network of each --address]
+    #[arg(long = "peer-address", value_name = "ADDRESS")]
+    pub peer_addresses: Vec<IpAddr>,
+    /// Largest IP packet in bytes, 68 to 65521 [default: the MTU of an existing interface, otherwise 1500]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_521))]
+    pub mtu: Option<u16>,
+    /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
+    #[arg(long)]
+    pub no_offload: bool,
+    /// Divide the stack into N shards, each with its own queue of the interface and thread; 0 means one per processor
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub shards: u16,
+    /// Its threads' priority.
+    #[command(flatten)]
+    pub priority: PriorityArgs,
+    /// The recording of its inputs.
+    #[command(flatten)]
+    pub record: RecordArgs,
+    /// Its congestion control.
+    #[command(flatten)]
+    pub congestion: CongestionArgs,
+    /// Its control socket.
+    #[command(flatten)]
+    pub control: ControlArgs,
+}
+
+/// The number of shards: for 0, the number of processors.
+pub(crate) fn shard_count(asked: u16) -> u16 {
+    match asked {
+        0 => std::thread::available_parallelism()
+            .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(1).min(256)),
+        count => count,
+    }
+}
+
+/// All queues of an interface that was opened for `shards` of them.
+///
+/// # Errors
+/// Those of [`Tun::open_queue`].
+pub(crate) fn queues(tun: Tun, shards: u16) -> std::io::Result<Vec<Tun>> {
+    let more: Vec<Tun> = (1..shards).map(|_| tun.open_queue()).collect::<Result<_, _>>()?;
+    Ok(std::iter::once(tun).chain(more).collect())
+}
+
+/// A [`Cidr`] that includes its prefix length.
+fn prefixed(text: &str) -> Result<Cidr, String> {
+    let cidr = text.parse::<Cidr>().map_err(|error| error.to_string())?;
+    if text.contains('/') {
+        Ok(cidr)
+    } else {
+        Err(format!("the prefix length is missing; write it after a slash, such as {text}/24"))
+    }
+}
+
+impl LinkArgs {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// The reason, with advice.
+    pub(crate) fn open(&self) -> anyhow::Result<Opened> {
+        self.check()?;
+        match &self.device {
+            DeviceArg::Tun => self.open_tun().map(Opened::Tun),
+            DeviceArg::Packet(name) => self.open_packet(name).map(Opened::Packet),
+            DeviceArg::Xdp(name) => Ok(Opened::Other(self.open_xdp(name)?.into(), name.clone())),
+            DeviceArg::Frames(source) => self.open_frames(source),
+        }
+    }
+
+    /// The addresses that the stack was given, and those that it has learnt by now.
+    pub(crate) fn own_addresses(&self, stack: &taut::Stack) -> Vec<IpAddr> {
+        let mut all: Vec<_> = self.addresses.iter().map(|own| own.address()).collect();
+        let more = auto::learnt(stack).into_iter().filter(|own| !all.contains(own)).collect::<Vec<_>>();
+        all.extend(more);
+        all
+    }
+
+    /// Refuses what an Ethernet interface has already, which is the kernel's to configure.
+    fn check_interface(&self, name: &str) -> anyhow::Result<()> {
+        if let Some(mtu) = self.mtu {
+            bail!("--mtu {mtu}: the MTU is that of {name}; change it with: ip link set dev {name} mtu {mtu}");
+        }
+        if let Some(peer) = self.peer_addresses.first() {
+            bail!("--peer-address {peer} is for a TUN: the kernel needs no address on {name}");
+        }
+        Ok(())
+    }
+
+    /// Opens the Ethernet interface, by `AF_XDP`.
+    fn open_xdp(&self, name: &str) -> anyhow::Result<Xdp> {
+        self.check_interface(name)?;
+        if shard_count(self.shards) > 1 {
+            bail!("--shards {}: an XDP device has one queue; use one shard", self.shards);
+        }
+        let options = XdpOptions {
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
+            ..XdpOptions::default()
+        };
+        Ok(Xdp::open(name, &self.addresses, &options)?)
+    }
+
+    /// Opens the Ethernet interface, by packet sockets.
+    fn open_packet(&self, name: &str) -> anyhow::Result<Vec<Packet>> {
+        self.check_interface(name)?;
+        let options = PacketOptions {
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            offload: !self.no_offload,
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
+            ..PacketOptions::default()
+        };
+        Ok(Packet::open_queues(name, &self.addresses, &options, shard_count(self.shards).into())?)
+    }
+
+    /// Opens what carries frames over a descriptor.
+    fn open_frames(&self, source: &FrameSource) -> anyhow::Result<Opened> {
+        if let (Some(peer), false) = (self.peer_addresses.first(), source.is_interface()) {
+            bail!("--peer-address {peer} is for an interface: the peer at this socket has its own");
+        }
+        if shard_count(self.shards) > 1 {
+            bail!("--shards {}: this device has one queue; use one shard", self.shards);
+        }
+        let options = FramesOptions {
+            mtu: self.mtu.unwrap_or(FramesOptions::default().mtu),
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
+            vnet_header: (self.no_offload && source.is_interface()).then_some(false),
+            ..FramesOptions::default()
+        };
+        let (device, name) = source.open(&self.addresses, &options)?;
+        if let FrameSource::Tap(name) = source {
+            let interface = Interface::open(name)?;
+            for peer in self.peers()? {
+                interface.add_address(peer)?;
+            }
+        }
+        Ok(Opened::Other(device, name))
+    }
+
+    /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
+    fn open_tun(&self) -> anyhow::Result<Vec<Tun>> {
+        let shards = shard_count(self.shards);
+        self.auto.refuse("a TUN")?;
+        if let Some(gateway) = self.gateways.first() {
+            bail!("--gateway {gateway} is for an Ethernet device: a TUN has one neighbour, the kernel");
+        }
+        if let Some(mac) = self.mac {
+            bail!("--mac {mac} is for an Ethernet device: a TUN has no Ethernet addresses");
+        }
+        let peers = self.peers()?;
+        let existed = Interface::open(&self.tun).is_ok();
+        let mtu = match self.mtu {
+            Some(mtu) => Some(mtu),
+            None if existed => mtu_of(&self.tun),
+            None => Some(TunOptions::default().mtu),
+        };
+        let options = TunOptions {
+            mtu: mtu.unwrap_or(TunOptions::default().mtu),
+            multi_queue: shards > 1,
+            offload: !self.no_offload,
+            configure: !existed,
+            ..TunOptions::default()
+        };
+        let advise = |error| self.advise(error, existed, &peers);
+        let tun = Tun::open(&self.tun, &options).map_err(advise)?;
+        if mtu.is_none() {
+            bail!("cannot read the MTU of {}; give it with --mtu BYTES", self.tun);
+        }
+        if !existed || !self.peer_addresses.is_empty() {
+            let interface = tun.interface()?;
+            peers.iter().try_for_each(|&peer| interface.add_address(peer)).map_err(advise)?;
+        }
+        queues(tun, shards).map_err(advise)
+    }
+
+    /// Refuses options that would only fail later, or fail silently.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.tun.contains('%') {
+            bail!("--tun {} is a pattern: give the name of one interface", self.tun);
+        }
+        for (index, &own) in self.addresses.iter().enumerate() {
+            let address = own.address();
+            if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
+                bail!(
+                    "--address {own} is not a host address; use one of a private network, such as 10.9.0.2/24"
+                );
+            }
+            if is_of_the_network(own) {
+                bail!("--address {own} is the network or broadcast address; use another one in this network");
+            }
+            let before = &self.addresses[..index];
+            if let Some(other) = before.iter().find(|other| other.address().is_ipv4() == address.is_ipv4()) {
+                bail!(
+                    "--address {other} and {own} are of the same family; give one for IPv4 and one for IPv6"
+                );
+            }
+        }
+        for (index, peer) in self.peer_addresses.iter().enumerate() {
+            let before = &self.peer_addresses[..index];
+            if let Some(other) = before.iter().find(|other| other.is_ipv4() == peer.is_ipv4()) {
+                bail!(
+                    "--peer-address {other} and {peer} are of the same family; give one for each --address"
+                );
+            }
+        }
+        let v6 = self.addresses.iter().find(|own| own.address().is_ipv6());
+        if let (Some(mtu @ ..IPV6_MTU_MIN), Some(own)) = (self.mtu, v6) {
+            bail!("--mtu {mtu} is too small for --address {own}: IPv6 requires at least {IPV6_MTU_MIN}");
+        }
+        Ok(())
+    }
+
+    /// Adds advice to the error of an interface that cannot be opened.
+    fn advise(&self, error: io::Error, existed: bool, peers: &[Cidr]) -> anyhow::Error {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied if existed && is_of_another_kind(&self.tun) => anyhow!(
+                "{} is not a TUN interface: choose a TUN interface, or a new name to create one",
+                self.tun
+            ),
+            io::ErrorKind::PermissionDenied => {
+                let commands = self.preparation(existed, peers).join("\n    ");
+                anyhow!(
+                    "{error}\n  Run taut as root, or prepare the interface for yourself once:\n    {commands}"
+                )
+            }
+            io::ErrorKind::ResourceBusy => anyhow!(
+                "{error}\n  Give this stack its own interface and network: --tun taut1 --address 10.10.0.2/24"
+            ),
+            _ => error.into(),
+        }
+    }
+
+    /// The commands by which root lets an ordinary user run a stack on the interface.
+    fn preparation(&self, existed: bool, peers: &[Cidr]) -> Vec<String> {
+        let tun = &self.tun;
+        let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let node = std::fs::OpenOptions::new().read(true).write(true).open(TUN_NODE);
+        let mut commands = Vec::new();
+        if node.is_err_and(is_denied) {
+            commands.push(format!("sudo chmod 666 {TUN_NODE}"));
+        }
+        if existed {
+            commands.push(format!("sudo ip tuntap del dev {tun} mode tun"));
+        }
+        let queues = if shard_count(self.shards) > 1 { " multi_queue" } else { "" };
+        commands.push(format!("sudo ip tuntap add dev {tun} mode tun user $USER{queues}"));
+        for peer in peers {
+            let at_once = if peer.address().is_ipv6() { " nodad" } else { "" };
+            commands.push(format!("sudo ip addr add {peer} dev {tun}{at_once}"));
+        }
+        let mtu = self.mtu.map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
+        let queue = TunOptions::default().txqueuelen;
+        commands.push(format!("sudo ip link set dev {tun}{mtu} txqueuelen {queue} up"));
+        commands
+    }
+
+    /// The kernel's addresses on the link.
+    fn peers(&self) -> anyhow::Result<Vec<Cidr>> {
+        if let Some(stray) = self.peer_addresses.iter().find(|&&peer| self.network_of(peer).is_none()) {
+            bail!("--peer-address {stray} is not in the network of any --address");
+        }
+        self.addresses
+            .iter()
+            .map(|&own| {
+                let given =
+                    self.peer_addresses.iter().find(|&&peer| self.network_of(peer) == Some(own.network()));
+                let peer = match given {
+                    Some(&peer) => Some(peer),
+                    None => first_other(own),
+                };
+                let Some(peer) = peer else {
+                    bail!("--address {own} leaves no address for the kernel's side")
+                };
+                if peer == own.address() {
+                    bail!("--peer-address {peer} is the stack's own address");
+                }
+                Cidr::new(peer, own.prefix()).context("the prefix is too long")
+            })
+            .collect()
+    }
+
+    fn network_of(&self, address: IpAddr) -> Option<Cidr> {
+        let networks = self.addresses.iter().map(|own| (own.network(), own.prefix()));
+        let mut networks = networks.filter(|(network, _)| network.address().is_ipv4() == address.is_ipv4());
+        networks
+            .find(|&(network, prefix)| {
+                Cidr::new(address, prefix).is_some_and(|cidr| cidr.network() == network)
+            })
+            .map(|(network, _)| network)
+    }
+
+    /// Resolves `host:port` to an address of a family that the stack has.
+    ///
+    /// # Errors
+    /// When the text has no port, the name is unknown, it is the stack itself, or the families differ.
+    pub(crate) fn resolve(&self, host_port: &str) -> anyhow::Result<SocketAddr> {
+        if host_port.parse::<Ipv6Addr>().is_ok() {
+            bail!("{host_port:?} has no port; write an IPv6 address with a port as [{host_port}]:7000");
+        }
+        let Some((host, port)) = host_port.rsplit_once(':') else {
+            bail!("{host_port:?} has no port; write HOST:PORT, such as {host_port}:7000");
+        };
+        if !port.parse::<u16>().is_ok_and(|port| port != 0) {
+            bail!("{host_port:?}: {port:?} is not a port; use a number from 1 to 65535");
+        }
+        let mut found = host_port
+            .to_socket_addrs()
+            .with_context(|| format!("cannot find the address of {host:?}"))?
+            .peekable();
+        let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
+        let has_family = |to: &SocketAddr| {
+            let learns = if to.is_ipv4() { self.auto.dhcp } else { self.auto.slaac };
+            learns || self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4())
+        };
+        let to = found.find(has_family).with_context(|| {
+            let (family, example) =
+                if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
+            format!("{first} is {family}, but no --address is; add one, such as --address {example}")
+        })?;
+        if self.addresses.iter().any(|own| own.address() == to.ip()) {
+            if let DeviceArg::Packet(_) = self.device {
+                bail!("{} is the stack's own address", to.ip());
+            }
+            let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
+            bail!("{} is the stack's own address; the kernel's side has {}", to.ip(), peers.join(" and "));
+        }
+        Ok(to)
+    }
+}
+
+/// Whether this is the first or last address of an IPv4 network, which belong to no host, except in networks
+/// of only two addresses (RFC 3021).
+fn is_of_the_network(own: Cidr) -> bool {
+    let IpAddr::V4(v4) = own.address() else { return false };
+    let hosts = u32::MAX.checked_shr(own.prefix().into()).unwrap_or(0);
+    hosts > 1 && [0, hosts].contains(&(v4.to_bits() & hosts))
+}
+
+/// The first host address of the network that is not `own`.
+fn first_other(own: Cidr) -> Option<IpAddr> {
+    let network = own.network();
+    // In networks of one and two addresses (RFC 3021, RFC 6164) the first address is a host like any other.
+    let first = match network.address() {
+        IpAddr::V4(_) if own.prefix() < 31 => 1,
+        IpAddr::V6(_) if own.prefix() < 127 => 1,
+        _ => 0,
+    };
+    (first..first + 2)
+        .map(|host| match network.address() {
+            IpAddr::V4(v4) => IpAddr::V4((v4.to_bits().wrapping_add(host)).into()),
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits().wrapping_add(u128::from(host))).into()),
+        })
+        .filter(|&other| Cidr::new(other, own.prefix()).is_some_and(|cidr| cidr.network() == network))
+        .find(|&other| other != own.address())
+}
+
+/// Whether /sys shows that the interface is not a TUN. It may show another network namespace, and then has no
+/// such entry.
+fn is_of_another_kind(interface: &str) -> bool {
+    let directory = Path::new("/sys/class/net").join(interface);
+    directory.exists() && !directory.join("tun_flags").exists()
+}
+
+/// MTU of an interface in this process's network namespace.
+fn mtu_of(interface: &str) -> Option<u16> {
+    // /proc/sys/net shows the current namespace, /sys the one in which it was mounted; but /proc/sys/net has the MTU
+    // only if IPv6 is supported.
+    let paths =
+        [format!("/proc/sys/net/ipv6/conf/{interface}/mtu"), format!("/sys/class/net/{interface}/mtu")];
+    let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok());
+    text.and_then(|text| text.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(addresses: &[&str], peers: &[&str]) -> LinkArgs {
+        LinkArgs {
+            device: DeviceArg::Tun,
+            gateways: Vec::new(),
+            mac: None,
+            tun: "taut0".into(),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            auto: AutoArgs::default(),
+            peer_addresses: peers.iter().map(|text| text.parse().unwrap()).collect(),
+            mtu: None,
+            no_offload: false,
+            shards: 1,
+            priority: PriorityArgs::default(),
+            record: RecordArgs::default(),
+            congestion: CongestionArgs::default(),
+            control: ControlArgs::default(),
+        }
+    }
+
+    fn peers(addresses: &[&str], given: &[&str]) -> Result<Vec<String>, String> {
+        let peers = args(addresses, given).peers().map_err(|error| error.to_string())?;
+        Ok(peers.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn the_kernel_gets_the_first_other_address() {
+        assert_eq!(peers(&["10.9.0.2/24"], &[]).unwrap(), ["10.9.0.1/24"]);
+        assert_eq!(peers(&["10.9.0.1/24"], &[]).unwrap(), ["10.9.0.2/24"]);
+        assert_eq!(peers(&["10.9.0.2/24", "fd09::2/64"], &[]).unwrap(), ["10.9.0.1/24", "fd09::1/64"]);
+        assert_eq!(peers(&["10.9.0.4/31"], &[]).unwrap(), ["10.9.0.5/31"]);
+        assert_eq!(peers(&["10.9.0.2/24"], &["10.9.0.77"]).unwrap(), ["10.9.0.77/24"]);
+    }
+
+    #[test]
+    fn addresses_that_cannot_work_are_refused() {
+        assert!(peers(&["10.9.0.2/32"], &[]).unwrap_err().contains("leaves no address"));
+        assert!(peers(&["10.9.0.2/24"], &["10.8.0.1"]).unwrap_err().contains("not in the network of any"));
+        assert!(peers(&["10.9.0.2/24"], &["fd00::1"]).unwrap_err().contains("not in the network of any"));
+        assert!(peers(&["10.9.0.2/24"], &["10.9.0.2"]).unwrap_err().contains("own address"));
+        assert!(prefixed("10.9.0.2").unwrap_err().contains("prefix"));
+        assert!(prefixed("10.9.0.2/33").is_err());
+    }
+
+    #[test]
+    fn a_stack_has_at_most_one_address_of_a_family_and_a_hosts() {
+        let refused =
+            |addresses: &[&str], peers: &[&str]| args(addresses, peers).check().unwrap_err().to_string();
+        let twice = refused(&["10.9.0.2/24", "fd09::2/64", "10.10.0.2/24"], &[]);
+        assert_eq!(
+            twice,
+            "--address 10.9.0.2/24 and 10.10.0.2/24 are of the same family; give one for IPv4 and one for IPv6"
+        );
+        assert!(
+            refused(&["10.9.0.2/24"], &["10.9.0.1", "10.9.0.3"])
+                .contains("10.9.0.1 and 10.9.0.3 are of the same")
+        );
+        for wrong in ["127.0.0.2/8", "224.0.0.2/24", "0.0.0.0/24", "::1/64", "ff02::1/64"] {
+            assert!(refused(&[wrong], &[]).contains("is not a host address"), "{wrong}");
+        }
+        for wrong in ["10.9.0.0/24", "10.9.0.255/24", "10.9.0.3/30"] {
+            assert!(refused(&[wrong], &[]).contains("is the network or broadcast address"), "{wrong}");
+        }
+        // RFC 3021: both addresses of a /31 are hosts'.
+        for right in [&["10.9.0.0/31"][..], &["10.9.0.1/31", "fd09::/64"], &["10.9.0.254/24"]] {
+            args(right, &[]).check().unwrap();
+        }
+        let small = LinkArgs { mtu: Some(1279), ..args(&["10.9.0.2/24", "fd09::2/64"], &[]) };
+        assert!(
+            small
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("--mtu 1279 is too small for --address fd09::2/64")
+        );
+        LinkArgs { mtu: Some(1280), ..small }.check().unwrap();
+    }
+
+    #[test]
+    fn devices_and_what_belongs_to_each() {
+        assert_eq!("tun".parse(), Ok(DeviceArg::Tun));
+        assert_eq!("packet:eth0".parse(), Ok(DeviceArg::Packet("eth0".into())));
+        assert_eq!("xdp:eth0".parse(), Ok(DeviceArg::Xdp("eth0".into())));
+        assert_eq!("tap:tap0".parse(), Ok(DeviceArg::Frames(FrameSource::Tap("tap0".into()))));
+        assert_eq!("fd:3".parse(), Ok(DeviceArg::Frames(FrameSource::Descriptor(3))));
+        for wrong in ["packet", "packet:", "eth0", "xdp:", "tun:taut0", "tap:", "fd:x", "fd:-1", ""] {
+            assert!(wrong.parse::<DeviceArg>().unwrap_err().contains("packet:INTERFACE"), "{wrong}");
+        }
+        let packet = || LinkArgs { device: DeviceArg::Packet("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
+        let refused = |args: LinkArgs| args.open().unwrap_err().to_string();
+        assert!(refused(LinkArgs { mtu: Some(1400), ..packet() }).contains("ip link set dev eth0 mtu 1400"));
+        let peer_addresses = vec!["10.9.0.1".parse().unwrap()];
+        assert!(refused(LinkArgs { peer_addresses, ..packet() }).contains("is for a TUN"));
+        let xdp = || LinkArgs { device: DeviceArg::Xdp("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
+        assert!(refused(LinkArgs { mtu: Some(1400), ..xdp() }).contains("ip link set dev eth0 mtu 1400"));
+        assert!(refused(LinkArgs { shards: 2, ..xdp() }).contains("one queue"));
+        let gateways = vec!["10.9.0.1".parse().unwrap()];
+        assert!(
+            refused(LinkArgs { gateways, ..args(&["10.9.0.2/24"], &[]) })
+                .contains("is for an Ethernet device")
+        );
+        let mac = Some("02:00:00:00:00:01".parse().unwrap());
+        assert!(
+            refused(LinkArgs { mac, ..args(&["10.9.0.2/24"], &[]) }).contains("is for an Ethernet device")
+        );
+    }
+
+    #[test]
+    fn a_destination_needs_a_port_and_a_family_in_common() {
+        let args = args(&["10.9.0.2/24"], &[]);
+        assert_eq!(args.resolve("10.9.0.1:80").unwrap().to_string(), "10.9.0.1:80");
+        for (to, said) in [
+            ("10.9.0.1", "has no port; write HOST:PORT, such as 10.9.0.1:7000"),
+            ("fd00::1", "as [fd00::1]:7000"),
+            ("10.9.0.1:0", "\"0\" is not a port"),
+            ("10.9.0.1:65536", "\"65536\" is not a port"),
+            ("[fd00::1]:80", "is IPv6, but no --address is; add one, such as --address fd09::2/64"),
+            ("10.9.0.2:80", "is the stack's own address; the kernel's side has 10.9.0.1"),
+        ] {
+            let error = args.resolve(to).unwrap_err().to_string();
+            assert!(error.contains(said), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Options that several commands share.
+
+pub(crate) mod auto;
+pub(crate) mod congestion;
+pub(crate) mod control;
+pub(crate) mod frame_source;
+pub(crate) mod link;
+pub(crate) mod network;
+pub(crate) mod priority;
+pub(crate) mod record;

@@ -1,0 +1,3 @@
+//! Experiments and packet scripts.
+
+pub(crate) mod packetdrill;

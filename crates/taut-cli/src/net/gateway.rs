@@ -1,0 +1,558 @@
+//! `taut gateway`: a rootless network for a command, a container or whatever is routed to a TUN (`taut-gateway`).
+//!
+//! This file reads arguments, starts the guest, and passes signals and the exit code on.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use taut::device::Cidr;
+use taut::{ConnOptions, FlowKind, Stack};
+use taut_gateway::inside::{Enter, MAX_MTU, Plan};
+use taut_gateway::{
+    Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Opening,
+    Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::control::ControlArgs;
+use crate::net::confined::{self, Needs};
+use crate::net::gateway_config::Config;
+use crate::net::gateway_guest::{MachineArgs, Plugged};
+use crate::net::gateway_log::LogFormat;
+use crate::shared::interrupt;
+
+/// A network for a command, a container or a TUN, through this host's own sockets, without root.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    taut gateway --run -- curl https://example.com/\n  \
+    taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
+    taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
+    taut gateway --qemu /tmp/net    # qemu-system-x86_64 -netdev stream,id=n,addr.type=unix,addr.path=/tmp/net …\n\n\
+    A rule is: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [within NETWORK] [port PORTS]. The first \
+    that matches decides.")]
+pub(crate) struct GatewayArgs {
+    /// Run a command in a new user and network namespace whose traffic goes through the gateway
+    #[arg(long, group = "way-in", requires = "command")]
+    run: bool,
+    /// Serve the network namespace of a process, or the one that a file stands for
+    #[arg(long, value_name = "PID|PATH", group = "way-in")]
+    netns: Option<String>,
+    /// Serve what is routed to this TUN interface, which is made in this network namespace (as root, or
+    /// prepared for this user)
+    #[arg(long, value_name = "NAME", group = "way-in")]
+    tun: Option<String>,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Where the guest may go; may be given several times
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
+    /// Rules, limits and times in TOML; HUP reads the file again, and flows stay
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Let the guest reach services on this host's loopback, at the gateway's address
+    #[arg(long)]
+    host_loopback: bool,
+    /// Print all rules in the order in which they are asked, and end
+    #[arg(long)]
+    show_rules: bool,
+    /// With --show-rules, print them as JSON
+    #[arg(long, requires = "show_rules")]
+    json: bool,
+    /// Forward a TCP port of this host to the guest, or, as auto, each at which the guest listens; may be
+    /// given several times
+    #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
+    tcp: Vec<String>,
+    /// The same for UDP; auto is each port that a program of the guest has chosen itself, and not those that the
+    /// kernel chose for clients
+    #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
+    udp: Vec<String>,
+    /// The guest's address and network; one for each family [default: 10.0.2.15/24, and fd74:6175:7400::15/64
+    /// if this host has a route for IPv6]
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    guest: Vec<Cidr>,
+    /// The gateway's address in the guest's network: its name server [default: the second of the network,
+    /// such as 10.0.2.2]
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Vec<IpAddr>,
+    /// MTU of the guest's interface [default: 65520; 1500 with --vfkit]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
+    mtu: Option<u16>,
+    /// Name of the guest's interface
+    #[arg(long, value_name = "NAME", default_value = "taut0")]
+    interface: String,
+    /// Where flows go: socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT, or tun:NAME for another stack,
+    /// on that TUN [default: the host's sockets]
+    #[arg(long, value_name = "WAY")]
+    out: Option<Out>,
+    /// The other stack's address and network, for --out tun:NAME
+    #[arg(long, value_name = "ADDRESS/PREFIX", default_value = "10.0.3.2/24")]
+    out_address: Vec<Cidr>,
+    /// The other stack's congestion control
+    #[arg(long, value_name = "NAME", default_value = "bbr")]
+    congestion: String,
+    /// Ask this name server instead of those in /etc/resolv.conf
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    dns: Vec<String>,
+    /// Threads that carry flows
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Keep all rights of this user, instead of giving up files and system calls that a gateway does not need
+    #[arg(long)]
+    no_sandbox: bool,
+    /// Log nothing, as --log none
+    #[arg(long, short)]
+    quiet: bool,
+    /// How events are logged: what is denied, guests that come and go, another file of rules
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: LogFormat,
+    #[command(flatten)]
+    control: ControlArgs,
+    /// The command, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Where flows go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Out {
+    Socks5(Socks5),
+    Http(HttpConnect),
+    Tun(String),
+}
+
+impl FromStr for Out {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text} is not socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT or tun:NAME");
+        if let Some(name) = text.strip_prefix("tun:") {
+            return if name.is_empty() { Err(wrong()) } else { Ok(Self::Tun(name.to_owned())) };
+        }
+        let resolve = |place: &str| {
+            let place = place.strip_suffix('/').unwrap_or(place);
+            let mut found = place.to_socket_addrs().map_err(|error| format!("{place}: {error}"))?;
+            found.next().ok_or_else(wrong)
+        };
+        if let Some(rest) = text.strip_prefix("socks5://") {
+            let (login, place) =
+                rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
+            let login = login.map(|login| login.split_once(':').ok_or_else(wrong)).transpose()?;
+            let login = login.map(|(name, password)| (name.to_owned(), password.to_owned()));
+            return Ok(Self::Socks5(Socks5 { proxy: resolve(place)?, login }));
+        }
+        let place = text.strip_prefix("http://").ok_or_else(wrong)?;
+        Ok(Self::Http(HttpConnect { proxy: resolve(place)? }))
+    }
+}
+
+/// Addresses of the guest and of the gateway, in pairs.
+struct Addresses(Vec<(Cidr, Cidr)>);
+
+impl GatewayArgs {
+    fn mtu(&self) -> u16 {
+        self.mtu.unwrap_or_else(|| self.machine.default_mtu())
+    }
+
+    fn addresses(&self) -> anyhow::Result<Addresses> {
+        let mut guests = self.guest.clone();
+        if guests.is_empty() {
+            let all = ["10.0.2.15/24", "fd74:6175:7400::15/64"];
+            let count = if has_ipv6() { 2 } else { 1 };
+            guests = all[..count].iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        }
+        if let [first, second, ..] = guests[..]
+            && first.address().is_ipv4() == second.address().is_ipv4()
+        {
+            bail!("--guest {first} and {second} are of the same family; give one for IPv4 and one for IPv6");
+        }
+        let pair = |guest: &Cidr| {
+            let network = guest.network();
+            let given = self
+                .gateway
+                .iter()
+                .find(|own| Cidr::new(**own, guest.prefix()).map(Cidr::network) == Some(network));
+            let second = || match network.address() {
+                IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() | 2).into()),
+                IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() | 2).into()),
+            };
+            let own = given.copied().unwrap_or_else(second);
+            let own = Cidr::new(own, guest.prefix())
+                .filter(|own| own.network() == network && own.address() != guest.address());
+            let own = own.with_context(|| {
+                format!("the network of --guest {guest} has no address for the gateway; use --gateway")
+            })?;
+            Ok((*guest, own))
+        };
+        Ok(Addresses(guests.iter().map(pair).collect::<anyhow::Result<_>>()?))
+    }
+
+    fn settings(&self, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
+        let config = self.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        let host = if self.host_loopback { &["allow 127.0.0.0/8", "allow ::1"][..] } else { &[] };
+        let rules = self.rules.iter().chain(&config.rules).map(String::as_str).chain(host.iter().copied());
+        Ok(Settings {
+            rules: Rules::parse(rules)?,
+            limits: config.limits(),
+            timeouts: config.timeouts(),
+            own,
+        })
+    }
+
+    /// Reads the file again, each time that this process gets HUP. A mistake in it changes nothing.
+    async fn reload(&self, server: &Server) -> anyhow::Result<Infallible> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let log = self.log_format();
+        loop {
+            hangup.recv().await;
+            let own = server.look(|gateway| gateway.settings().own.clone());
+            match self.settings(own) {
+                Ok(settings) => {
+                    server.set(settings);
+                    log.say("rules-read", "the rules are as in the file now");
+                }
+                Err(error) => {
+                    log.say("rules-refused", &format!("the rules stay as they were: {error:#}"));
+                }
+            }
+        }
+    }
+
+    fn forwards(&self) -> anyhow::Result<Vec<Forward>> {
+        let mut all = Vec::new();
+        for (kind, texts) in [(FlowKind::Tcp, &self.tcp), (FlowKind::Udp, &self.udp)] {
+            for text in texts.iter().filter(|text| automatic(text).is_none()) {
+                all.extend(Forward::parse(kind, text)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The rights that are needed after the sandbox is closed: to make an interface, and to open ports
+    /// below 1024.
+    fn kept_capabilities(&self, forwards: &[Forward]) -> CapabilitySet {
+        let mut keep = CapabilitySet::empty();
+        if self.tun.is_some() || matches!(self.out, Some(Out::Tun(_))) {
+            keep |= CapabilitySet::NET_ADMIN;
+        }
+        let is_automatic = self.tcp.iter().chain(&self.udp).any(|text| automatic(text).is_some());
+        if is_automatic || forwards.iter().any(|forward| forward.at.port() < 1_024) {
+            keep |= CapabilitySet::NET_BIND_SERVICE;
+        }
+        keep
+    }
+
+    fn enter(&self) -> Option<Enter> {
+        if self.run {
+            return Some(Enter::New);
+        }
+        let place = self.netns.as_ref()?;
+        Some(place.parse().map_or_else(|_| Enter::Path(place.clone()), Enter::Process))
+    }
+
+    const fn log_format(&self) -> LogFormat {
+        if self.quiet { LogFormat::None } else { self.log }
+    }
+
+    fn server(&self, settings: Settings, resolver: Resolver) -> Server {
+        let log = self.log_format();
+        Server::new(settings, resolver, Box::new(move |event| log.write(event)))
+    }
+}
+
+/// The address of this host at which ports are forwarded automatically: `auto`, `ADDRESS:auto`.
+fn automatic(text: &str) -> Option<IpAddr> {
+    let address = text.strip_suffix("auto")?;
+    if address.is_empty() {
+        return Some(IpAddr::from([127, 0, 0, 1]));
+    }
+    let address = address.strip_suffix(':')?;
+    address.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(address).parse().ok()
+}
+
+/// The name servers that `--dns` gives, or those of the host.
+pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
+    if given.is_empty() {
+        return Ok(Resolver::default());
+    }
+    let server = |text: &String| {
+        let with_port = text.parse::<SocketAddr>().ok();
+        with_port
+            .or_else(|| text.parse().ok().map(|address| SocketAddr::new(address, 53)))
+            .with_context(|| format!("--dns {text} is not an address"))
+    };
+    Ok(Resolver::Servers(given.iter().map(server).collect::<anyhow::Result<_>>()?))
+}
+
+/// Whether this host has a route to the IPv6 Internet: connecting a socket for datagrams sends nothing.
+fn has_ipv6() -> bool {
+    std::net::UdpSocket::bind("[::]:0").is_ok_and(|socket| socket.connect("[2000::1]:9").is_ok())
+}
+
+/// Runs `taut gateway` until its guest ends.
+///
+/// # Errors
+/// When the guest's network cannot be made, or disappears.
+pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
+    let Addresses(pairs) = args.addresses()?;
+    let own = pairs.iter().map(|(_, own)| own.address()).collect();
+    let (settings, forwards, resolver) = (args.settings(own)?, args.forwards()?, name_servers(&args.dns)?);
+    if args.show_rules {
+        let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();
+        let text = if args.json { serde_json::to_string(&rules)? } else { rules.join("\n") };
+        crate::output::print(&format!("{text}\n"))?;
+        return Ok(());
+    }
+    let enter = args.enter();
+    let machine = args.machine.plug(&pairs, args.mtu())?;
+    if enter.is_none() && args.tun.is_none() && machine.is_none() {
+        bail!("who is the guest? Use --run -- COMMAND, --netns PID, --tun NAME, or --qemu SOCKET");
+    }
+    if !args.run && !args.command.is_empty() {
+        bail!("a command needs --run");
+    }
+    // Before there is a second thread.
+    let mut opening = enter.map(|enter| fork(args, enter, &pairs)).transpose()?;
+    let mut namespace = None;
+    if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
+        // Files of the guest's process are opened before the sandbox closes.
+        namespace = opening.take().map(Opening::wait).transpose()?;
+    }
+    let listening = listening(args, namespace.as_mut())?;
+    raise_descriptors();
+    if !args.no_sandbox {
+        confine(args, &forwards)?;
+    }
+    if !pings_are_allowed() && !args.quiet {
+        eprintln!(
+            "taut: the guest cannot ping, because this host does not let this user (net.ipv4.ping_group_range)"
+        );
+    }
+    let runtime = if args.threads > 1 {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(args.threads.into())
+            .enable_all()
+            .build()?
+    } else {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?
+    };
+    // Its interface was opened meanwhile.
+    if let Some(opening) = opening {
+        namespace = Some(opening.wait()?);
+    }
+    let code = runtime.block_on(async {
+        if let Some(machine) = machine {
+            return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
+        }
+        let mut builder = args.control.apply(Stack::builder())?;
+        for (_, own) in &pairs {
+            builder = builder.address(&own.to_string());
+        }
+        let stack = match (&namespace, &args.tun) {
+            (Some(namespace), _) => namespace.stack(builder)?,
+            (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
+            (None, None) => bail!("there is no guest"),
+        };
+        let server = args.server(settings, resolver);
+        let mut tasks = tokio::task::JoinSet::new();
+        for forward in forwards {
+            let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
+            tasks.spawn(server.forward_port(&stack, guest, forward)?);
+        }
+        for (hosts, ports) in listening {
+            let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
+            let (server, stack) = (server.clone(), stack.clone());
+            tasks.spawn(async move {
+                match server.forward_listening(&stack, guest, &hosts, ports).await {
+                    Ok(never) => match never {},
+                    Err(error) => error,
+                }
+            });
+        }
+        match &args.out {
+            None => tasks.spawn(server.serve(&stack, Arc::new(HostSockets))?),
+            Some(Out::Socks5(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
+            Some(Out::Http(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
+            Some(Out::Tun(name)) => tasks.spawn(server.serve(&stack, Arc::new(link(args, name)?))?),
+        };
+        let failed =
+            async { tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from)) };
+        let reload = args.reload(&server);
+        match namespace {
+            Some(namespace) if args.run => {
+                let child = namespace.start()?;
+                tokio::select! {
+                    code = command_ended(child, args.config.is_some()) => code.map(Some),
+                    never = reload => never.map(|never| match never {}),
+                    error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
+                }
+            }
+            namespace => {
+                namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
+                eprintln!("taut: the gateway is at {}", own_names(&pairs));
+                tokio::select! {
+                    asked = ended_by_signal(args.config.is_some()) => { asked?; Ok(None) }
+                    never = reload => never.map(|never| match never {}),
+                    error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
+                }
+            }
+        }
+    })?;
+    // Flows that wait for somebody would be waited for.
+    runtime.shutdown_background();
+    match code {
+        Some(code) if code != 0 => std::process::exit(code),
+        _ => Ok(()),
+    }
+}
+
+/// Serves virtual machines until this process is asked to end.
+async fn serve_machines(
+    args: &GatewayArgs,
+    machine: Plugged,
+    settings: Settings,
+    resolver: Resolver,
+    forwards: &[Forward],
+) -> anyhow::Result<()> {
+    let server = args.server(settings, resolver);
+    let log = args.log_format();
+    args.control.show_page()?;
+    let builder = || args.control.open_socket(Stack::builder());
+    let serving = async {
+        match &args.out {
+            None => machine.serve(&server, Arc::new(HostSockets), forwards, log, builder).await,
+            Some(Out::Socks5(way)) => {
+                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
+            }
+            Some(Out::Http(way)) => {
+                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
+            }
+            Some(Out::Tun(name)) => {
+                machine.serve(&server, Arc::new(link(args, name)?), forwards, log, builder).await
+            }
+        }
+    };
+    tokio::select! {
+        asked = ended_by_signal(args.config.is_some()) => Ok(asked?),
+        never = args.reload(&server) => never.map(|never| match never {}),
+        end = serving => end,
+    }
+}
+
+fn own_names(pairs: &[(Cidr, Cidr)]) -> String {
+    pairs.iter().map(|(_, own)| own.address().to_string()).collect::<Vec<_>>().join(" and ")
+}
+
+fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Opening> {
+    let plan = Plan {
+        enter,
+        interface: args.interface.clone(),
+        mtu: args.mtu(),
+        guest: pairs.iter().map(|(guest, _)| *guest).collect(),
+        name_server: pairs.first().map(|(_, own)| own.address()),
+    };
+    Ok(Namespace::fork(&plan, &args.command)?)
+}
+
+/// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.
+fn listening(
+    args: &GatewayArgs,
+    mut namespace: Option<&mut Namespace>,
+) -> anyhow::Result<Vec<(Vec<IpAddr>, Listening)>> {
+    let mut all = Vec::new();
+    for (kind, option, texts) in [(FlowKind::Tcp, "-t", &args.tcp), (FlowKind::Udp, "-u", &args.udp)] {
+        let hosts: Vec<IpAddr> = texts.iter().filter_map(|text| automatic(text)).collect();
+        if hosts.is_empty() {
+            continue;
+        }
+        let Some(namespace) = namespace.as_deref_mut() else {
+            bail!("{option} auto is for --run and --netns: a TUN's guests have no namespace to look into");
+        };
+        all.push((hosts, namespace.listening(kind).with_context(|| format!("{option} auto"))?));
+    }
+    Ok(all)
+}
+
+/// Before the runtime has threads, and after the guest has begun.
+fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
+    // A TUN that is still to be opened.
+    let opens_tun = args.tun.is_some() || matches!(args.out, Some(Out::Tun(_)));
+    let write = if opens_tun { vec!["/dev/net".into()] } else { Vec::new() };
+    let config = args.config.iter().filter_map(|path| path.canonicalize().ok());
+    let read = config.filter_map(|path| confined::directory(&path)).collect();
+    let needs = Needs { read, write, keep: args.kept_capabilities(forwards) };
+    confined::close(&args.control, needs, args.quiet)
+}
+
+/// Another stack, in this namespace.
+fn link(args: &GatewayArgs, name: &str) -> anyhow::Result<Link> {
+    let mut builder = Stack::builder().tun(name);
+    for own in &args.out_address {
+        builder = builder.address(&own.to_string());
+    }
+    let stack = builder.build_tokio().with_context(|| format!("--out tun:{name}"))?;
+    let congestion = stack.algorithm(&args.congestion).context("--congestion")?;
+    let options = ConnOptions {
+        congestion: Some(congestion),
+        nodelay: true,
+        notsent_lowat: NOTSENT_LOWAT,
+        ..ConnOptions::default()
+    };
+    Ok(Link { stack, options })
+}
+
+/// A flow takes a descriptor: as many as this user may have.
+pub(crate) fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // If it is refused, fewer flows are possible.
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Waits until the process is asked to end; a hangup does not, if it means something else.
+async fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<()> {
+    if !hangup_is_ours {
+        return interrupt::asked_to_end().await;
+    }
+    let [mut interrupt, mut terminate] = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Waits for the command, and passes signals on that only this process has got: those of a terminal go to the
+/// command, too.
+async fn command_ended(command: GuestProcess, hangup_is_ours: bool) -> anyhow::Result<i32> {
+    use std::os::unix::process::ExitStatusExt as _;
+    let pid = command.pid();
+    let mut ended = tokio::task::spawn_blocking(move || command.wait());
+    let [mut interrupt, mut quit, mut terminate, mut hangup] = [
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::quit())?,
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::hangup())?,
+    ];
+    loop {
+        let pass_on = tokio::select! {
+            status = &mut ended => {
+                let status = status??;
+                // As a shell has it.
+                return Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
+            }
+            _ = interrupt.recv() => None,
+            _ = quit.recv() => None,
+            _ = terminate.recv() => Some(rustix::process::Signal::TERM),
+            _ = hangup.recv() => (!hangup_is_ours).then_some(rustix::process::Signal::HUP),
+        };
+        if let Some(signal) = pass_on {
+            // It may have ended just now.
+            _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}

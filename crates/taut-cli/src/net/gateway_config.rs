@@ -1,0 +1,142 @@
+//! `taut gateway --config FILE`: rules, limits and times in TOML; SIGHUP reads the file again, and flows stay.
+//!
+//! ```toml
+//! rules = ["allow *.debian.org port 443", "deny any"]      # behind those of the command line
+//!
+//! [limits]                     # for all guests; one has three quarters
+//! connections = 10000
+//! half-open = 2000
+//! datagram-flows = 4000
+//! bytes = 16777216
+//! questions = 100
+//!
+//! [timeouts]                   # in seconds
+//! half-open = 130
+//! idle = 7440
+//! half-closed = 240
+//! datagrams = 120
+//! ping = 60
+//! question = 10
+//! ```
+//!
+//! Called by `gateway.rs`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use taut_gateway::{Amounts, Limits, Timeouts};
+
+/// The settings in a file. Those that it leaves out keep their defaults.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Rules, behind those of the command line.
+    pub rules: Vec<String>,
+    limits: LimitsTable,
+    timeouts: TimeoutsTable,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct LimitsTable {
+    connections: Option<u32>,
+    half_open: Option<u32>,
+    datagram_flows: Option<u32>,
+    bytes: Option<u64>,
+    questions: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct TimeoutsTable {
+    half_open: Option<u32>,
+    idle: Option<u32>,
+    half_closed: Option<u32>,
+    datagrams: Option<u32>,
+    ping: Option<u32>,
+    question: Option<u32>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The place in the file, and what is wrong there.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The limits.
+    #[must_use]
+    pub(crate) fn limits(&self) -> Limits {
+        let (own, all) = (&self.limits, Limits::default().all);
+        Limits::of(Amounts {
+            connections: own.connections.unwrap_or(all.connections),
+            half_open: own.half_open.unwrap_or(all.half_open),
+            datagram_flows: own.datagram_flows.unwrap_or(all.datagram_flows),
+            bytes: own.bytes.unwrap_or(all.bytes),
+            questions: own.questions.unwrap_or(all.questions),
+        })
+    }
+
+    /// The times.
+    #[must_use]
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        let (own, all) = (&self.timeouts, Timeouts::default());
+        let or = |own: Option<u32>, other| own.map_or(other, |secs| Duration::from_secs(secs.into()));
+        Timeouts {
+            half_open: or(own.half_open, all.half_open),
+            idle: or(own.idle, all.idle),
+            half_closed: or(own.half_closed, all.half_closed),
+            datagrams: or(own.datagrams, all.datagrams),
+            ping: or(own.ping, all.ping),
+            question: or(own.question, all.question),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_as_without_a_file() {
+        let none = Config::parse("").unwrap();
+        assert_eq!(
+            (none.limits(), none.timeouts(), none.rules.len()),
+            (Limits::default(), Timeouts::default(), 0)
+        );
+        let some = "rules = ['deny any']\n[limits]\nhalf-open = 8\n[timeouts]\nhalf-closed = 300\nping = 5";
+        let some = Config::parse(some).unwrap();
+        assert_eq!(some.rules, ["deny any"]);
+        assert_eq!((some.limits().all.half_open, some.limits().guest.half_open), (8, 6));
+        assert_eq!(some.limits().all.connections, Limits::default().all.connections);
+        let times = some.timeouts();
+        assert_eq!((times.half_closed, times.ping), (Duration::from_secs(300), Duration::from_secs(5)));
+        assert_eq!(times.idle, Timeouts::default().idle);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        for (text, said) in [
+            ("rule = []", "unknown field `rule`"),
+            ("[limits]\nflows = 1", "unknown field `flows`"),
+            ("[limits]\nbytes = -1", "line 2"),
+            ("[timeouts]\nidle = '2 h'", "line 2"),
+            ("rules = 'deny any'", "line 1"),
+        ] {
+            let error = format!("{:#}", Config::parse(text).unwrap_err());
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        let error = format!("{:#}", Config::read(Path::new("/no/such/file")).unwrap_err());
+        assert!(error.contains("cannot read /no/such/file"), "{error}");
+    }
+}

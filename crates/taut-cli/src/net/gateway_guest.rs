@@ -1,0 +1,121 @@
+//! `taut gateway --qemu`, `--vfkit`, `--passt`: a network for virtual machines at a Unix socket. Called by
+//! `gateway.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use taut::StackBuilder;
+use taut::device::{Cidr, SearchDomains};
+use taut_gateway::inside::MAX_MTU;
+use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut};
+
+use crate::net::gateway_log::LogFormat;
+
+/// Virtual machines as guests.
+#[derive(Args, Debug)]
+pub(crate) struct MachineArgs {
+    /// Serve the virtual machine that connects to this socket: QEMU with -netdev stream,addr.type=unix
+    #[arg(long, value_name = "SOCKET", group = "way-in")]
+    qemu: Option<PathBuf>,
+    /// Serve the virtual machine that sends frames to this datagram socket: vfkit and krunkit
+    /// (unixSocketPath), QEMU with -netdev dgram
+    #[arg(long, value_name = "SOCKET", group = "way-in")]
+    vfkit: Option<PathBuf>,
+    /// Serve at this socket whatever speaks to passt: libkrun, libvirt, QEMU. The same protocol as --qemu
+    #[arg(long, value_name = "SOCKET", group = "way-in")]
+    passt: Option<PathBuf>,
+    /// A domain that the virtual machine is told to search; may be given several times
+    #[arg(long, value_name = "DOMAIN")]
+    search: Vec<String>,
+}
+
+/// The MTU of a datagram socket: what vfkit's card has.
+const DATAGRAM_MTU: u16 = 1_500;
+/// Bits that a machine adds to a prefix of IPv6 by itself (RFC 4862, RFC 2464 §4).
+const SLAAC_PREFIX: u8 = 64;
+
+/// The socket, before a machine is there.
+pub(crate) struct Plugged {
+    machines: Machines,
+    network: MachineNetwork,
+}
+
+impl MachineArgs {
+    fn place(&self) -> Option<(VmSocket, &PathBuf)> {
+        let stream = self.qemu.as_ref().or(self.passt.as_ref()).map(|path| (VmSocket::Stream, path));
+        stream.or_else(|| self.vfkit.as_ref().map(|path| (VmSocket::Datagrams, path)))
+    }
+
+    /// The MTU if none is given.
+    pub(crate) fn default_mtu(&self) -> u16 {
+        if self.vfkit.is_some() { DATAGRAM_MTU } else { MAX_MTU }
+    }
+
+    /// Makes the socket; `None` if the guest is not a virtual machine.
+    ///
+    /// # Errors
+    /// The reason, with the place.
+    pub(crate) fn plug(&self, addresses: &[(Cidr, Cidr)], mtu: u16) -> anyhow::Result<Option<Plugged>> {
+        let mut search = SearchDomains::default();
+        for name in &self.search {
+            search.push(name).with_context(|| format!("--search {name}"))?;
+        }
+        let Some((plug, path)) = self.place() else {
+            if !self.search.is_empty() {
+                bail!("--search is for virtual machines: --qemu, --vfkit or --passt");
+            }
+            return Ok(None);
+        };
+        for (guest, _) in addresses {
+            if guest.address().is_ipv6() && guest.prefix() != SLAAC_PREFIX {
+                bail!(
+                    "--guest {guest}: a virtual machine makes its address of a prefix of {SLAAC_PREFIX} bits"
+                );
+            }
+        }
+        let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search };
+        let machines = Machines::listen(plug, path)?;
+        eprintln!("taut: waiting for a virtual machine at {}", path.display());
+        Ok(Some(Plugged { machines, network }))
+    }
+}
+
+impl Plugged {
+    /// Serves machines until the gateway ends.
+    ///
+    /// # Errors
+    /// The socket cannot be used.
+    pub(crate) async fn serve<W: WayOut>(
+        self,
+        server: &Server,
+        way: Arc<W>,
+        forwards: &[Forward],
+        log: LogFormat,
+        builder: impl Fn() -> StackBuilder,
+    ) -> anyhow::Result<()> {
+        let log: MachineLog = Box::new(move |event| say(log, event));
+        Ok(self.machines.serve(server, way, &self.network, forwards, builder, &log).await?)
+    }
+}
+
+fn say(log: LogFormat, event: &MachineEvent<'_>) {
+    match event {
+        MachineEvent::Came => log.say("machine-came", "a virtual machine is there"),
+        MachineEvent::Gone(None) => {
+            log.say("machine-gone", "the virtual machine is gone; waiting for the next one");
+        }
+        MachineEvent::Gone(Some(why)) => {
+            let sentence = format!("the virtual machine is gone ({why}); waiting for the next one");
+            log.say("machine-gone", &sentence);
+        }
+        MachineEvent::TurnedAway => log.say(
+            "machine-refused",
+            "another virtual machine was turned away: a gateway has one guest at a time",
+        ),
+        MachineEvent::Failed(why) => {
+            log.say("machine-failed", &format!("the virtual machine cannot be served: {why}"));
+        }
+    }
+}

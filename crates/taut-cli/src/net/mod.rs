@@ -1,0 +1,8 @@
+//! Networks for others: the gateway and the proxy.
+
+pub(crate) mod confined;
+pub(crate) mod gateway;
+pub(crate) mod gateway_config;
+pub(crate) mod gateway_guest;
+pub(crate) mod gateway_log;
+pub(crate) mod proxy;

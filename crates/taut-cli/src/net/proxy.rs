@@ -1,0 +1,205 @@
+//! `taut proxy`: clients ask for connections by SOCKS5 or HTTP CONNECT, and taut is the sender on one side of
+//! them: a proxy that makes a long or lossy link faster for programs that know nothing of it
+//! (`taut-gateway`'s `proxy.rs`).
+//!
+//! This file reads arguments, opens the stack and the listeners, and prints.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use taut::{ConnOptions, ListenOptions, Stack};
+use taut_core::congestion::Registry;
+use taut_gateway::sandbox::CapabilitySet;
+use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent};
+use taut_link::Rate;
+use tokio::task::JoinSet;
+
+use crate::args::link::LinkArgs;
+use crate::net::confined::{self, Needs};
+use crate::net::gateway::name_servers;
+use crate::net::gateway_log::LogFormat;
+use crate::output;
+use crate::shared::interrupt;
+use crate::shared::stack;
+
+/// A proxy for long links: SOCKS5 and HTTP CONNECT on one side, taut's own sender on the other.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples (as root):\n  \
+    taut proxy --congestion bbr &\n  \
+    curl --socks5-hostname 127.0.0.1:1080 http://example.com/\n  \
+    curl --proxytunnel -x 127.0.0.1:1080 http://example.com/\n  \
+    taut proxy --from-link 1080 --congestion bbr   # at the other end: what clients fetch is sent by taut\n\n\
+    The stack needs a link that leads to the network: docs/proxy.md has it for a satellite, a train \
+    and a transatlantic copy.")]
+pub(crate) struct ProxyArgs {
+    /// Where clients ask, by SOCKS5 or HTTP CONNECT [default: 127.0.0.1:1080]; may be given several times
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Where the kernel hands over connections to others (netfilter's TPROXY); may be given several times
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    transparent: Vec<SocketAddr>,
+    /// The other way round: clients come over the link to this port of the stack, and connections go out by
+    /// the host's sockets
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["listen", "transparent"], value_parser = clap::value_parser!(u16).range(1..))]
+    from_link: Option<u16>,
+    /// Where clients may go, as in `taut gateway`; may be given several times
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
+    /// A file with NAME:PASSWORD, which clients must give
+    #[arg(long, value_name = "FILE")]
+    login: Option<PathBuf>,
+    /// Rate at which a connection over the link sends at most, such as 20mbit
+    #[arg(long, value_name = "RATE")]
+    pacing_rate: Option<Rate>,
+    /// Unsent bytes of a connection beyond which its sender waits
+    #[arg(long, value_name = "BYTES", default_value_t = NOTSENT_LOWAT)]
+    notsent_lowat: u32,
+    /// Ask this name server instead of those in /etc/resolv.conf
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    dns: Vec<String>,
+    /// How what is denied is logged
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: LogFormat,
+    /// Keep all rights of this user, instead of giving up files and system calls that a proxy does not need
+    #[arg(long)]
+    no_sandbox: bool,
+    /// At the end, print the counters as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+impl ProxyArgs {
+    fn login(&self) -> anyhow::Result<Option<Login>> {
+        let Some(path) = &self.login else { return Ok(None) };
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let line = text.lines().next().and_then(|line| line.split_once(':'));
+        match line {
+            // RFC 1929: a byte has the length of each.
+            Some((name, password)) if (1..256).contains(&name.len()) && password.len() < 256 => {
+                Ok(Some(Login { name: name.to_owned(), password: password.to_owned() }))
+            }
+            _ => bail!("{} does not begin with NAME:PASSWORD, of at most 255 bytes each", path.display()),
+        }
+    }
+
+    /// Of the connections over the link.
+    fn options(&self) -> ConnOptions {
+        ConnOptions {
+            nodelay: true,
+            notsent_lowat: self.notsent_lowat,
+            max_pacing_rate: self.pacing_rate.map(|rate| (rate.bits_per_second() / 8).max(1)),
+            ..ConnOptions::default()
+        }
+    }
+
+    /// Gives up what a running proxy does not need. The device is open, and nothing runs yet.
+    fn confine(&self) -> anyhow::Result<()> {
+        let mut keep = CapabilitySet::empty();
+        // To listen for others, below port 1024, and to have threads that others wait for.
+        if !self.transparent.is_empty() {
+            keep |= CapabilitySet::NET_ADMIN;
+        }
+        if self.listen.iter().chain(&self.transparent).any(|at| at.port() < 1_024) {
+            keep |= CapabilitySet::NET_BIND_SERVICE;
+        }
+        if self.link.priority.priority.is_some() {
+            keep |= CapabilitySet::SYS_NICE;
+        }
+        let write = self.link.record.record.as_deref().and_then(confined::directory).into_iter().collect();
+        confined::close(&self.link.control, Needs { read: Vec::new(), write, keep }, false)
+    }
+
+    /// Opens what was asked for, in front of which clients are served.
+    async fn open(
+        &self,
+        stack: &Stack,
+        server: &Server,
+        login: Option<&Login>,
+    ) -> anyhow::Result<JoinSet<std::io::Error>> {
+        let mut all = JoinSet::new();
+        if let Some(port) = self.from_link {
+            for own in self.link.own_addresses(stack) {
+                let at = SocketAddr::new(own, port);
+                let options = ListenOptions { conn: self.options(), ..ListenOptions::default() };
+                let listener = taut::TcpListener::bind_with(stack, at, options)
+                    .with_context(|| format!("cannot listen on {at}"))?;
+                all.spawn(server.proxy(listener, Arc::new(HostSockets), login.cloned()));
+                eprintln!("taut: a proxy at {at}, over the link (Ctrl-C stops)");
+            }
+            return Ok(all);
+        }
+        let way = Arc::new(Link { stack: stack.clone(), options: self.options() });
+        let usual = [SocketAddr::from(([127, 0, 0, 1], 1080))];
+        let is_usual = self.listen.is_empty() && self.transparent.is_empty();
+        for at in if is_usual { &usual[..] } else { &self.listen } {
+            let listener = tokio::net::TcpListener::bind(at).await;
+            let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
+            let at = listener.local_addr()?;
+            all.spawn(server.proxy(listener, Arc::clone(&way), login.cloned()));
+            eprintln!("taut: a proxy at {at} (Ctrl-C stops)");
+        }
+        for at in &self.transparent {
+            let listener = Transparent::bind(*at).with_context(|| format!("cannot listen on {at}"))?;
+            all.spawn(server.proxy(listener, Arc::clone(&way), None));
+            eprintln!("taut: a transparent proxy at {at} (Ctrl-C stops)");
+        }
+        Ok(all)
+    }
+}
+
+/// How long the end waits for tasks: for a disk that is slow, and not for ever.
+const LONGEST_END: Duration = Duration::from_secs(10);
+
+/// Runs `taut proxy` until Ctrl-C.
+///
+/// # Errors
+/// When the link or a listener cannot be used, or the link disappears.
+pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
+    let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
+    let (resolver, login) = (name_servers(&args.dns)?, args.login()?);
+    crate::net::gateway::raise_descriptors();
+    let builder = stack::opened(&args.link, controllers)?;
+    if !args.no_sandbox {
+        args.confine()?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let stack = args.link.control.apply(builder)?.build()?;
+        stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
+        let log = args.log;
+        let settings = Settings { rules, ..Settings::default() };
+        let server = Server::new(settings, resolver, Box::new(move |event| log.write(event)));
+        let mut all = args.open(&stack, &server, login.as_ref()).await?;
+        let ended = stack::while_up(&stack, async {
+            tokio::select! {
+                asked = interrupt::asked_to_end() => Ok(asked?),
+                Some(end) = all.join_next() => Err(end.map_or_else(Into::into, anyhow::Error::from)),
+            }
+        });
+        let ended = ended.await;
+        let counters = server.look(|gateway| *gateway.counters());
+        if args.json {
+            let object: serde_json::Map<String, serde_json::Value> =
+                counters.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            output::print(&format!("{}\n", serde_json::Value::from(object)))?;
+        } else if ended.is_ok() {
+            let (up, down) = (counters.bytes_up, counters.bytes_down);
+            let (reached, asked) = (counters.reached, counters.connections);
+            eprintln!(
+                "taut: {reached} of {asked} connections were reached; {up} bytes up, {down} bytes down"
+            );
+        }
+        crate::args::record::warn(&stack);
+        ended
+    });
+    // Its tasks have the stack, whose recording is whole when the last of them is gone.
+    runtime.shutdown_timeout(LONGEST_END);
+    result
+}

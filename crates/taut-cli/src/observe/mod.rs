@@ -1,0 +1,11 @@
+//! Commands that read a running stack, or a recording of one.
+
+pub(crate) mod explain;
+pub(crate) mod metrics;
+pub(crate) mod nstat;
+pub(crate) mod replay;
+pub(crate) mod ss;
+pub(crate) mod ss_filter;
+pub(crate) mod ss_format;
+pub(crate) mod top;
+pub(crate) mod top_view;

@@ -1,0 +1,40 @@
+//! Connecting for `send` and `get`: reports when it takes long, and gives advice when it fails.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use crate::shared::stack;
+
+/// A running peer answers sooner than this, even if only to the second SYN, which leaves after one second.
+const LONG: Duration = Duration::from_secs(3);
+
+/// Connects.
+///
+/// # Errors
+/// The reason for the failure, with advice.
+pub(crate) async fn dial(stack: &taut::Stack, to: SocketAddr) -> anyhow::Result<taut::TcpStream> {
+    let mut connecting = std::pin::pin!(stack::connect(stack, to));
+    let connected = tokio::select! {
+        connected = &mut connecting => connected,
+        () = tokio::time::sleep(LONG) => {
+            eprintln!("taut: no answer from {to} yet; Ctrl-C gives up");
+            connecting.await
+        }
+    };
+    connected.map_err(|error| explain(to, &error))
+}
+
+fn explain(to: SocketAddr, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "\n  Nothing listens there: start the server first.",
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "\n  Check the address. To reach other hosts, the kernel must forward packets \
+             (sysctl net.ipv4.ip_forward=1), and these hosts need a route back to the stack's network."
+        }
+        _ => "",
+    };
+    anyhow!("cannot connect to {to}: {error}{advice}")
+}

@@ -1,0 +1,79 @@
+//! `taut serve`: the file server of `serve.rs` on a stack.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use taut_core::congestion::Registry;
+
+use crate::args::link::LinkArgs;
+use crate::shared::interrupt;
+use crate::shared::stack;
+use crate::talk::serve::{Log, serve};
+
+/// Serves the files of a directory over HTTP/1.1.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, with a client on the same machine (as root):\n  \
+    taut serve . &\n  curl http://10.9.0.2/README.md\n  taut serve . --congestion bbr\n\n\
+    Range and conditional requests are supported. For a directory, its index.html is served. Symbolic links are \
+    followed.")]
+pub(crate) struct ServeArgs {
+    /// Directory to serve
+    dir: PathBuf,
+    /// Port to listen on, on every address of the stack
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Do not log requests
+    #[arg(long, short)]
+    quiet: bool,
+    /// Log requests as JSON lines on standard output
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+/// Runs `taut serve` until Ctrl-C.
+///
+/// # Errors
+/// When the directory or the link cannot be used, or the link disappears.
+pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
+    let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
+    if !dir.is_dir() {
+        bail!("{} is not a directory", args.dir.display());
+    }
+    std::fs::read_dir(&dir).with_context(|| format!("cannot serve {}", args.dir.display()))?;
+    let log = match (args.quiet, args.json) {
+        (true, _) => Log::Quiet,
+        (_, true) => Log::Json,
+        _ => Log::Text,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let stack = stack::stack(&args.link, controllers)?;
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
+        let mut servers = tokio::task::JoinSet::new();
+        for own in args.link.own_addresses(&stack) {
+            let at = std::net::SocketAddr::new(own, args.port);
+            let listener = stack::listen(&stack, at).with_context(|| format!("cannot listen on {at}"))?;
+            let (files, mut stopped) = (dir.clone(), stopped.clone());
+            let stop = async move { _ = stopped.changed().await };
+            servers.spawn(async move { serve(listener, &files, log, stop).await });
+            let port = if args.port == 80 { String::new() } else { format!(":{}", args.port) };
+            let host = if at.is_ipv6() { format!("[{}]", at.ip()) } else { at.ip().to_string() };
+            eprintln!("taut: serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
+        }
+        let asked = async { interrupt::asked_to_end().await.map_err(anyhow::Error::from) };
+        let ended = stack::while_up(&stack, asked).await;
+        drop(stop);
+        while servers.join_next().await.is_some() {}
+        crate::args::record::warn(&stack);
+        if ended.is_ok() {
+            eprintln!("taut: stopped");
+        }
+        ended
+    });
+    runtime.shutdown_background();
+    result
+}
