@@ -1,31 +1,16 @@
 //! The `taut` command: parses arguments, runs the stack, and prints.
 //!
-//! | command | file |
+//! | room | commands |
 //! |---|---|
-//! | `taut demo` | `demo.rs`: rounds of measurements; `demo/report.rs`: the table; `demo/load.rs`: the load of others; `arena.rs`: namespaces and links; `workload.rs`: the measured work |
-//! | `taut send`, `taut recv` | `transfer.rs` |
-//! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
-//! | `taut get` | `get.rs` |
-//! | `taut udp` | `udp.rs`; `iperf.rs`: what `iperf3 -u` speaks |
-//! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
-//! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
-//! | `taut metrics` | `metrics.rs` |
-//! | `taut dash`, `taut top` | `dash.rs`, with its files in `dash/`; `top.rs`; `top_view.rs`: the picture |
-//! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
-//! | `taut addr`, `taut route`, `taut mtu` | `addr.rs`, `route.rs`, `mtu.rs`; `network_args.rs`: which stack |
-//! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
-//! | `taut replay` | `replay.rs` |
-//! | `taut gateway` | `gateway.rs`; `gateway_config.rs`: the file; `gateway_log.rs`: the log |
-//! | `taut proxy` | `proxy.rs` |
-//! | `taut packetdrill` | `packetdrill.rs` |
-//! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
-//!
-//! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
-//! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from
-//! there, in `congestion_args.rs` for its congestion control,
-//! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
-//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
-//! `http_loop.rs` is below the pages for people and collectors.
+//! | `demo/` | `taut demo`: rounds of measurements, their links, the work, the table, the load of others |
+//! | `talk/` | `taut send`, `recv`, `get`, `serve`, `udp` |
+//! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them |
+//! | `observe/` | `taut ss`, `nstat`, `metrics`, `explain`, `top`, `replay` |
+//! | `change/` | `taut sysctl`, `qdisc`, `addr`, `route`, `mtu` |
+//! | `dash/` | `taut dash`: sampler, feed, server, page |
+//! | `lab/` | `taut lab`, `plot`, `packetdrill` |
+//! | `args/` | options that several commands share |
+//! | `shared/` | the stack, text, progress, interrupts, exit codes |
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -33,7 +18,7 @@ mod args;
 mod change;
 pub mod dash;
 mod demo;
-mod lab;
+pub mod lab;
 mod net;
 mod observe;
 mod shared;
@@ -45,8 +30,8 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use shared::exit::main_of;
 use taut_core::congestion::{Definition, Registry};
-use taut_lab::command::{self, output};
 
 /// A TCP stack in userspace, on a TUN interface of this machine.
 #[derive(Parser, Debug)]
@@ -84,8 +69,8 @@ enum Command {
     Gateway(net::gateway::GatewayArgs),
     Proxy(net::proxy::ProxyArgs),
     Packetdrill(lab::packetdrill::PacketdrillArgs),
-    Lab(command::LabArgs),
-    Plot(command::plot::PlotArgs),
+    Lab(lab::LabArgs),
+    Plot(lab::plot::PlotArgs),
 }
 
 /// `taut gateway` alone. To describe all commands takes 2 ms, which a command that begins many guests would pay for
@@ -134,12 +119,12 @@ pub fn main() -> ExitCode {
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     if first == "gateway" {
-        return command::main_of(definitions, renamed, |cli: &GatewayCli, _| {
+        return main_of(definitions, renamed, |cli: &GatewayCli, _| {
             let GatewayCommand::Gateway(args) = &cli.command;
             net::gateway::run(args)
         });
     }
-    command::main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
+    main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
 }
 
 fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
@@ -165,8 +150,8 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Gateway(args) => net::gateway::run(args),
         Command::Proxy(args) => net::proxy::run(args, controllers),
         Command::Packetdrill(args) => lab::packetdrill::run(args),
-        Command::Lab(args) => command::run(args, controllers),
-        Command::Plot(args) => command::plot::run(args),
+        Command::Lab(args) => lab::run(args, controllers),
+        Command::Plot(args) => lab::plot::run(args),
     }
 }
 
@@ -339,3 +324,8 @@ mod tests {
         all.for_each(|command| check(command, "taut"));
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/congestion.md")]
+#[doc = include_str!("../../../docs/lab.md")]
+struct Documents;

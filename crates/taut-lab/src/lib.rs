@@ -5,7 +5,6 @@
 //!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: a RunData per run, a RunSet per scenario
 //!                       metrics.rs: what can be measured                └─▶ table.rs, files.rs, report/
 //!   runner.rs: all of a scenario's runs      sweep.rs: a scenario with every combination of changes
-//!   command.rs: the command, for `taut lab` and for programs with their own congestion controls: main_with
 //! ```
 //!
 //! Without the feature `live`, which is on by default, there are scenarios, the simulator, metrics and
@@ -14,8 +13,6 @@
 
 pub mod capture;
 pub mod columns;
-#[cfg(feature = "live")]
-pub mod command;
 pub mod data;
 pub mod events;
 #[cfg(feature = "live")]
@@ -44,11 +41,3 @@ pub mod sweep;
 pub mod table;
 pub mod trace;
 mod view;
-
-#[cfg(feature = "live")]
-pub use command::main_with;
-
-#[cfg(all(doctest, feature = "live"))]
-#[doc = include_str!("../../../docs/congestion.md")]
-#[doc = include_str!("../../../docs/lab.md")]
-struct Documents;

@@ -6,7 +6,7 @@ use serde_json::json;
 use taut_control::network::Change;
 
 use crate::args::network::{Of, ShowArgs, TargetArgs, without_device};
-use crate::output;
+use crate::shared::output;
 
 const EXAMPLE: &str = "Example, with a running stack such as `taut serve .`:
   taut mtu

@@ -9,7 +9,7 @@ use taut_control::{Client, place};
 
 use crate::args::control::{SocketArgs, asked};
 use crate::change::qdisc_format::{json, text};
-use crate::output;
+use crate::shared::output;
 
 /// Shows or changes the queue disciplines in front of a running stack's device, as tc does an interface's.
 #[derive(Args, Debug)]

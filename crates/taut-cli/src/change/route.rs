@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use taut_control::network::{Change, RouteSnapshot};
 
 use crate::args::network::{Of, ShowArgs, TargetArgs, prefix, without_device};
-use crate::output;
+use crate::shared::output;
 
 const EXAMPLE: &str = "Example, with a running stack such as `taut serve . --device packet:eth0`:
   taut route

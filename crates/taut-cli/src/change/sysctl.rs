@@ -6,7 +6,7 @@ use taut_control::Client;
 use taut_control::protocol::Setting;
 
 use crate::args::control::{SocketArgs, asked};
-use crate::output;
+use crate::shared::output;
 
 /// Shows or changes settings of a running stack, as sysctl does the kernel's.
 #[derive(Args, Debug)]

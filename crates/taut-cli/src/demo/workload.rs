@@ -314,19 +314,16 @@ fn greet<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Ends the peer's [`serve`].
-///
-/// # Errors
-/// When the peer cannot be reached.
-pub(crate) fn quit<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
-    let mut stream = open(transport, to, ask::QUIT)?;
-    // The peer closes when it has read the request.
-    stream.read(&mut [0]).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ends the peer's [`serve`].
+    fn quit<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
+        let mut stream = open(transport, to, ask::QUIT)?;
+        // The peer closes when it has read the request.
+        stream.read(&mut [0]).map(drop)
+    }
     use crate::demo::transport::Kernel;
 
     fn here() -> Kernel {

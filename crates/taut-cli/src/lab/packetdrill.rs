@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use taut_script::{Config, Failure, IpVersion, Passed, Script, run as run_script};
 
-use crate::output;
 use crate::shared::clock::Stopwatch;
+use crate::shared::output;
 
 /// Runs packet scripts in packetdrill's language, in virtual time.
 #[derive(Args, Debug)]

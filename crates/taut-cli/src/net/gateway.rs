@@ -305,7 +305,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     if args.show_rules {
         let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();
         let text = if args.json { serde_json::to_string(&rules)? } else { rules.join("\n") };
-        crate::output::print(&format!("{text}\n"))?;
+        crate::shared::output::print(&format!("{text}\n"))?;
         return Ok(());
     }
     let enter = args.enter();

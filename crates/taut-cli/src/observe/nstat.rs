@@ -15,7 +15,7 @@ use taut_control::place;
 use taut_control::protocol::{Counter, Identity};
 
 use crate::args::control::{SocketArgs, asked};
-use crate::output;
+use crate::shared::output;
 
 /// Shows the counters of a running stack, in the format of iproute2's nstat.
 #[derive(Args, Debug)]

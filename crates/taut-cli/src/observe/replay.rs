@@ -20,7 +20,7 @@ use taut_replay::{Difference, Played, Player, RecordEnd, Seen};
 use crate::observe::explain;
 use crate::observe::nstat;
 use crate::observe::ss;
-use crate::output;
+use crate::shared::output;
 use crate::shared::progress;
 
 /// Runs a recorded stack again, checks that every packet, event and result is the same, and shows it at any point.

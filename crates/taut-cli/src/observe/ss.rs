@@ -13,7 +13,7 @@ use crate::args::control::{SocketArgs, asked};
 use crate::args::network;
 use crate::observe::ss_filter::Filter;
 use crate::observe::ss_format::{self, Detail};
-use crate::output;
+use crate::shared::output;
 
 /// Shows the sockets of a running stack, in the format of iproute2's ss.
 #[derive(Args, Debug)]

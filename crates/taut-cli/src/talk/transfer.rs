@@ -15,9 +15,9 @@ use taut_testbed::Meter;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::args::link::LinkArgs;
-use crate::output;
 use crate::shared::clock::Stopwatch;
 use crate::shared::interrupt;
+use crate::shared::output;
 use crate::shared::progress;
 use crate::shared::stack;
 use crate::talk::dial::dial;

@@ -10,8 +10,8 @@ use taut_core::congestion::Registry;
 use tokio::task::JoinSet;
 
 use crate::args::link::LinkArgs;
-use crate::output;
 use crate::shared::interrupt;
+use crate::shared::output;
 use crate::shared::stack;
 use crate::shared::text;
 use crate::talk::iperf;

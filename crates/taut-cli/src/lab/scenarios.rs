@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use taut_core::congestion::Registry;
 
-use super::output;
-use crate::columns::{self, Column};
-use crate::metrics::{find, names};
-use crate::scenario::{Change, Document, builtin};
+use crate::shared::output;
+use taut_lab::columns::{self, Column};
+use taut_lab::metrics::{find, names};
+use taut_lab::scenario::{Change, Document, builtin};
 
 /// Prints the names of the built-in scenarios.
 pub(super) fn list(json: bool) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use taut_testbed::{Scratch, live};
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/own_controller");
-    assert!(program.exists(), "{} is not built: cargo test -p taut-lab builds it", program.display());
+    assert!(program.exists(), "{} is not built: cargo test -p taut-cli builds it", program.display());
     program
 }
 

@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::output;
-use crate::data::RunSet;
-use crate::report::{self, Figure, Theme, figures, page};
-use crate::scenario::slug;
+use crate::shared::output;
+use taut_lab::data::RunSet;
+use taut_lab::report::{self, Figure, Theme, figures, page};
+use taut_lab::scenario::slug;
 
 /// Draws the pictures of a run.
 #[derive(Args, Debug)]
@@ -22,7 +22,7 @@ use crate::scenario::slug;
     Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and \
     latency (shares below a time), bursts (burst sizes, and gaps between packets), blocked (what held the sender \
     back). A run has the figures that it has values for; if the scenario has cases, each case has its own.")]
-pub struct PlotArgs {
+pub(crate) struct PlotArgs {
     /// Directory of a run of the lab
     #[arg(value_name = "RUN_DIR")]
     run: PathBuf,
@@ -94,7 +94,7 @@ struct Plotted<'a> {
 ///
 /// # Errors
 /// When the directory is not a run's, the run does not have a requested name, or a file cannot be written.
-pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &PlotArgs) -> anyhow::Result<()> {
     // Mistakes in the arguments alone are reported before a large file is read.
     let output = match &args.output {
         Some(path) => Some((path, format(path)?)),
@@ -300,7 +300,7 @@ mod tests {
     /// A directory with the example run in it.
     fn with_run(name: &str) -> Scratch {
         let scratch = Scratch::new(&format!("plot-{name}"));
-        let example = include_str!("../../tests/example.json");
+        let example = include_str!("../../../taut-lab/tests/example.json");
         fs::write(scratch.0.join(VALUES), example).unwrap();
         scratch
     }
@@ -355,7 +355,8 @@ mod tests {
     #[test]
     fn each_case_has_its_own_figures() {
         let scratch = with_run("cases");
-        let example: RunSet = serde_json::from_str(include_str!("../../tests/example.json")).unwrap();
+        let example: RunSet =
+            serde_json::from_str(include_str!("../../../taut-lab/tests/example.json")).unwrap();
         let mut set = RunSet { runs: Vec::new(), ..example.clone() };
         for case in ["1 Gbit/s, TSO", "100 Mbit/s"] {
             set.runs.extend(example.runs.iter().cloned().map(|mut run| {

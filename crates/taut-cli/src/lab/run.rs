@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use taut_core::congestion::Registry;
 
-use super::output;
 use super::scenarios::open;
 use super::watch::{HowArgs, Watch};
-use crate::scenario::{Document, builtin};
-use crate::{files, table};
+use crate::shared::output;
+use taut_lab::scenario::{Document, builtin};
+use taut_lab::{files, table};
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]

@@ -10,9 +10,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::output;
-use crate::metrics;
-use crate::scenario::keys::{self, Given, Key, Kind};
+use crate::shared::output;
+use taut_lab::metrics;
+use taut_lab::scenario::keys::{self, Given, Key, Kind};
 
 /// Arguments of `new`.
 #[derive(Args, Debug)]
@@ -256,7 +256,7 @@ mod tests {
     use taut_core::congestion::Registry;
 
     use super::*;
-    use crate::scenario::{Change, Document};
+    use taut_lab::scenario::{Change, Document};
 
     fn parse(text: &str, changes: &[&str]) -> Result<Document, String> {
         let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();

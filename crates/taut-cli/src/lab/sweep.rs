@@ -15,13 +15,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use taut_core::congestion::Registry;
 
-use super::output;
 use super::scenarios::open;
 use super::watch::{HowArgs, Watch};
-use crate::data::{Engine, RunSet};
-use crate::scenario::{Change, Document};
-use crate::sweep::{Grid, Point, Results, worth_repeating};
-use crate::{files, table};
+use crate::shared::output;
+use taut_lab::data::{Engine, RunSet};
+use taut_lab::scenario::{Change, Document};
+use taut_lab::sweep::{Grid, Point, Results, worth_repeating};
+use taut_lab::{files, table};
 
 /// Arguments of `sweep`.
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The current time in RFC 3339 format: `2026-01-31T23:59:59Z`.
 #[must_use]
-pub(super) fn rfc3339_now() -> String {
+pub(crate) fn rfc3339_now() -> String {
     #[expect(clippy::disallowed_methods, reason = "results of an experiment say when they were measured")]
     let now = SystemTime::now();
     rfc3339(now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))

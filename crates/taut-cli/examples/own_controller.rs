@@ -1,10 +1,10 @@
 //! A lab with a user's congestion control: delay-based, after Vegas (Brakmo and Peterson, 1995).
 //!
-//! A crate that depends on `taut-core` and `taut-lab` needs only this file. The commands, from this
+//! A crate that depends on `taut-core` and `taut-cli` needs only this file. The commands, from this
 //! directory:
 //!
 //! ```console
-//! $ alias lab='cargo run --release -q -p taut-lab --example own_controller --'
+//! $ alias lab='cargo run --release -q -p taut-cli --example own_controller --'
 //! $ lab controllers                                               # vegas beside the built-in ones
 //! $ lab run own_controller.toml                                   # Vegas, CUBIC and BBR over one path
 //! $ lab run own_controller.toml --set congestion.most=30 --live   # with another parameter; also live
@@ -76,5 +76,5 @@ fn main() -> ExitCode {
     let vegas = Definition::new("vegas", Vegas::new)
         .param("least", 2.0, 0.0..=1e4, "segments in the queue below which the window grows")
         .param("most", 4.0, 0.0..=1e4, "segments in the queue above which it shrinks");
-    taut_lab::main_with(&[vegas])
+    taut_cli::lab::main_with(&[vegas])
 }

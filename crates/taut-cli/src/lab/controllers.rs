@@ -2,7 +2,7 @@
 
 use taut_core::congestion::{Param, Registry};
 
-use super::output;
+use crate::shared::output;
 
 /// Prints the built-in controls, then the user's.
 pub(super) fn list(controllers: &Registry, json: bool) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use taut_sim::worlds::{Feature, Outcome, Plan, Without, run, shrink};
 
-use super::output;
+use crate::shared::output;
 
 /// Arguments of `worlds`.
 #[derive(Args, Debug)]

@@ -14,12 +14,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use taut_device::sys::monotonic_ns;
 use taut_testbed::allow_namespaces;
 
-use super::date;
-use super::interrupt::{self, Interrupted};
-use crate::data::{Engine, RunSet};
-use crate::job::{Job, LiveDevice};
-use crate::runner::{Plan, PlanError};
-use crate::scenario::{Change, Document};
+use crate::shared::date;
+use crate::shared::interrupt::{self, Interrupted};
+use taut_lab::data::{Engine, RunSet};
+use taut_lab::job::{Job, LiveDevice};
+use taut_lab::runner::{Plan, PlanError};
+use taut_lab::scenario::{Change, Document};
 
 /// The sender in live runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -143,7 +143,7 @@ impl Watch {
     pub(super) fn new() -> anyhow::Result<Self> {
         let asked = watch_for_the_end()?;
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-        let command = format!("{} {}", super::program(), words.collect::<Vec<_>>().join(" "));
+        let command = format!("{} {}", crate::shared::exit::program(), words.collect::<Vec<_>>().join(" "));
         Ok(Self {
             bar: bar(),
             asked,

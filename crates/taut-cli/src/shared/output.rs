@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 ///
 /// # Errors
 /// Those of standard output.
-pub fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -20,7 +20,7 @@ pub fn print(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of standard output.
-pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string(value)?;
     text.push('\n');
     Ok(print(&text)?)

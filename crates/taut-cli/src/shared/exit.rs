@@ -1,0 +1,64 @@
+//! A whole `main`: arguments read, congestion controls registered, the result turned into an exit code.
+//!
+//! Called by `taut` itself, and by the lab as a program of its own.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use taut_core::congestion::{Definition, Registry};
+
+use crate::shared::interrupt::{EXIT_CODE, Interrupted};
+
+/// A whole `main` of a command `P`, with these congestion controls beside those built in. `renamed` puts this program's
+/// name in an example, in the place of the one that it is written for.
+pub(crate) fn main_of<P: Parser>(
+    definitions: &[Definition],
+    renamed: impl Fn(&str, &str) -> String,
+    run: impl FnOnce(&P, &Registry) -> anyhow::Result<()>,
+) -> ExitCode {
+    let name = program();
+    let mut controllers = Registry::default();
+    for definition in definitions {
+        if let Err(error) = controllers.add(definition.clone()) {
+            return exit_code(&name, Err(error.into()));
+        }
+    }
+    let matches = with_examples(P::command(), &|help| renamed(help, &name)).get_matches();
+    let result = match P::from_arg_matches(&matches) {
+        Ok(program) => run(&program, &controllers),
+        Err(error) => error.exit(),
+    };
+    exit_code(&name, result)
+}
+
+/// Turns a command's result into an exit code; errors go to standard error.
+#[must_use]
+pub(crate) fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("{program}: interrupted");
+            ExitCode::from(EXIT_CODE)
+        }
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The name of this program.
+pub(crate) fn program() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    Path::new(&path).file_name().map_or_else(|| "lab".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The command with its examples renamed.
+pub(crate) fn with_examples(mut command: clap::Command, renamed: &dyn Fn(&str) -> String) -> clap::Command {
+    if let Some(help) = command.get_after_help() {
+        let help = renamed(&help.to_string());
+        command = command.after_help(help);
+    }
+    command.mut_subcommands(|part| with_examples(part, renamed))
+}
