@@ -39,53 +39,38 @@
 //! with the stack's own error as its source.
 #![forbid(unsafe_code)]
 
-mod acceptor;
 #[cfg(any(feature = "axum", feature = "hyper"))]
 mod adapters;
 pub mod blocking;
 mod builder;
-mod chunks;
+mod common;
 #[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
-mod datagram;
 mod error;
-mod flow;
-#[cfg(feature = "tokio")]
-mod incoming;
-#[cfg(feature = "tokio")]
-mod listener;
 #[cfg(feature = "tokio")]
 pub mod relay;
-mod socket;
-#[cfg(feature = "tokio")]
-mod split;
 mod stack;
 #[cfg(feature = "tokio")]
-mod stream;
-#[cfg(feature = "tokio")]
-mod turn;
-#[cfg(feature = "tokio")]
-mod udp;
-mod wait;
+mod tokio;
 
+#[cfg(feature = "tokio")]
+pub use self::tokio::incoming::{IncomingFlow, IncomingFlows};
+#[cfg(feature = "tokio")]
+pub use self::tokio::listener::{Incoming, TcpListener};
+#[cfg(feature = "tokio")]
+pub use self::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+#[cfg(feature = "tokio")]
+pub use self::tokio::stream::TcpStream;
+#[cfg(feature = "tokio")]
+pub use self::tokio::udp::{EchoSocket, PingSocket, UdpSocket};
 #[cfg(feature = "hyper")]
 pub use adapters::hyper::Connector;
 pub use builder::StackBuilder;
 pub use bytes::Bytes;
 #[cfg(feature = "tokio")]
-pub use chunks::{Chunks, Reader};
-pub use datagram::{EchoRequest, PingReply};
-#[cfg(feature = "tokio")]
-pub use incoming::{IncomingFlow, IncomingFlows};
-#[cfg(feature = "tokio")]
-pub use listener::{Incoming, TcpListener};
-#[cfg(feature = "tokio")]
-pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use common::chunks::{Chunks, Reader};
+pub use common::datagram::{EchoRequest, PingReply};
 pub use stack::Stack;
-#[cfg(feature = "tokio")]
-pub use stream::TcpStream;
-#[cfg(feature = "tokio")]
-pub use udp::{EchoSocket, PingSocket, UdpSocket};
 
 #[cfg(all(feature = "control", target_os = "linux"))]
 pub use taut_control;

@@ -41,9 +41,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::net::UdpSocket as KernelUdp;
 use tokio::time::{sleep, timeout};
 
-use crate::incoming::IncomingFlow;
-use crate::stream::TcpStream;
-use crate::udp::UdpSocket;
+use crate::tokio::incoming::IncomingFlow;
+use crate::tokio::stream::TcpStream;
+use crate::tokio::udp::UdpSocket;
 
 /// The largest datagram.
 const DATAGRAM_BYTES: usize = 65_535;

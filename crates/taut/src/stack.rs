@@ -12,7 +12,7 @@ use taut_driver::{Access, Interest, Shard};
 use taut_replay::RecordReport;
 
 use crate::builder::StackBuilder;
-use crate::wait::until;
+use crate::common::wait::until;
 
 /// A running TCP/IP stack. Clones are handles to the same stack.
 ///

@@ -10,7 +10,7 @@
 //! any, shows that there were none. So it does when looks have found [`TURN_PACKETS`] since a task last waited, because the
 //! runtime may have tasks of which the shard does not know. Threads need no turns: the system divides their time.
 //!
-//! `crates/taut/src/turn.rs` does the same for writers.
+//! `crates/taut/src/common/turn.rs` does the same for writers.
 
 use crate::waiters::Interest;
 

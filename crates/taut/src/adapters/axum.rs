@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use ::axum::serve::Listener;
 
-use crate::listener::TcpListener;
-use crate::stream::TcpStream;
+use crate::tokio::listener::TcpListener;
+use crate::tokio::stream::TcpStream;
 
 /// Only the end of the stack makes `accept` fail. Then there is nothing more to accept, and `serve` waits for ever, as
 /// the trait has no error: to notice the end, wait for [`Stack::until_closed`](crate::Stack::until_closed), too.

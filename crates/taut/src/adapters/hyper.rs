@@ -21,7 +21,7 @@ use tokio::net::lookup_host;
 use tower_service::Service;
 
 use crate::stack::Stack;
-use crate::stream::TcpStream;
+use crate::tokio::stream::TcpStream;
 
 impl Read for TcpStream {
     fn poll_read(

@@ -5,8 +5,8 @@ use std::io;
 use taut_core::{ConnOptions, FlowFilter, IncomingOptions};
 
 use super::{EchoSocket, TcpStream, UdpSocket};
-use crate::acceptor::Acceptor;
-use crate::flow::{Flow, flow_methods};
+use crate::common::acceptor::Acceptor;
+use crate::common::flow::{Flow, flow_methods};
 use crate::stack::Stack;
 
 /// Every new connection to the addresses and ports of a filter, before it is answered, and flows of datagrams if the filter

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taut_core::ListenOptions;
 
 use super::TcpStream;
-use crate::acceptor::Acceptor;
+use crate::common::acceptor::Acceptor;
 use crate::stack::Stack;
 
 /// A listening socket, like [`std::net::TcpListener`]. Dropping the last clone resets connections that were not

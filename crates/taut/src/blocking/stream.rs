@@ -10,8 +10,8 @@ use bytes::Bytes;
 use taut_core::{Completion, ConnOptions};
 use taut_driver::{Access, Interest};
 
-use crate::chunks::BlockingReader;
-use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
+use crate::common::chunks::BlockingReader;
+use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::stack::Stack;
 
 /// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the background.

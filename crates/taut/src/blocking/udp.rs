@@ -9,11 +9,11 @@ use std::time::Duration;
 use taut_core::{DatagramKind, DatagramOptions, Received, SendMeta};
 use taut_driver::{Access, Interest};
 
-use crate::datagram::{
+use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
-use crate::socket::Attempt;
+use crate::common::socket::Attempt;
 use crate::stack::Stack;
 
 /// How calls wait; clones share it.

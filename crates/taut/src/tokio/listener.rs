@@ -11,10 +11,10 @@ use taut_core::ListenOptions;
 use taut_driver::WaitKey;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::acceptor::Acceptor;
+use crate::common::acceptor::Acceptor;
+use crate::common::wait::until;
 use crate::stack::Stack;
-use crate::stream::TcpStream;
-use crate::wait::until;
+use crate::tokio::stream::TcpStream;
 
 /// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not accepted.
 #[derive(Debug)]

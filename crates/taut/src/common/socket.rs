@@ -16,10 +16,10 @@ use taut_core::{
 use taut_driver::{Access, Interest, Shard};
 use taut_replay::TapedConn;
 
+#[cfg(feature = "tokio")]
+use crate::common::turn::Turn;
 use crate::error;
 use crate::stack::Stack;
-#[cfg(feature = "tokio")]
-use crate::turn::Turn;
 
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
 
@@ -366,7 +366,7 @@ macro_rules! socket_methods {
             if data.is_empty() {
                 return Ok(0);
             }
-            crate::socket::now_or_would_block(
+            crate::common::socket::now_or_would_block(
                 self.socket.shard.attempt(|access| self.socket.write_with(access, data, flags)),
             )
         }
@@ -377,7 +377,7 @@ macro_rules! socket_methods {
         /// # Errors
         /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no room, or why the connection ended.
         pub fn try_write_bytes(&self, data: &mut bytes::Bytes) -> std::io::Result<Option<u32>> {
-            crate::socket::now_or_would_block(
+            crate::common::socket::now_or_would_block(
                 self.socket.shard.attempt(|access| self.socket.write_bytes(access, data)),
             )
         }
@@ -388,7 +388,7 @@ macro_rules! socket_methods {
         /// # Errors
         /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no data, or why the connection ended.
         pub fn try_read_chunk(&self, max: usize) -> std::io::Result<bytes::Bytes> {
-            crate::socket::now_or_would_block(
+            crate::common::socket::now_or_would_block(
                 self.socket.shard.attempt(|access| self.socket.read_chunk(access, max)),
             )
         }
@@ -398,7 +398,9 @@ macro_rules! socket_methods {
         /// # Errors
         /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when none is free yet; the stack was shut down.
         pub fn try_freed(&self) -> std::io::Result<Option<taut_core::Completion>> {
-            crate::socket::now_or_would_block(self.socket.shard.attempt(|access| self.socket.freed(access)))
+            crate::common::socket::now_or_would_block(
+                self.socket.shard.attempt(|access| self.socket.freed(access)),
+            )
         }
 
         /// Sets any option.

@@ -8,8 +8,8 @@ use bytes::{Buf, Bytes};
 use taut_core::{Completion, ReadError, WriteError, WriteFlags};
 use taut_driver::Access;
 
+use crate::common::socket::{Attempt, Socket};
 use crate::error;
-use crate::socket::{Attempt, Socket};
 
 impl Socket {
     pub(crate) fn read_chunk(&self, access: &mut Access<'_>, max: usize) -> Attempt<Bytes> {
@@ -227,8 +227,8 @@ mod asynchronous {
     use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
     use super::{Buf, Bytes, Poll, io};
-    use crate::split::{OwnedReadHalf, ReadHalf};
-    use crate::stream::TcpStream;
+    use crate::tokio::split::{OwnedReadHalf, ReadHalf};
+    use crate::tokio::stream::TcpStream;
 
     /// What chunks can be read from.
     pub trait Chunks: sealed::Chunks + AsyncRead + Unpin {}

@@ -9,12 +9,12 @@ use taut_driver::{Access, WaitKey};
 use tokio::io::ReadBuf;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::datagram::{
+use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
+use crate::common::wait::until;
 use crate::stack::Stack;
-use crate::wait::until;
 
 async fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
     let none = || io::Error::new(io::ErrorKind::InvalidInput, "no address");

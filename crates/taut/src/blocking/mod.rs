@@ -22,7 +22,7 @@ mod listener;
 mod stream;
 mod udp;
 
-pub use crate::chunks::BlockingReader as Reader;
+pub use crate::common::chunks::BlockingReader as Reader;
 pub use incoming::{IncomingFlow, IncomingFlows};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;

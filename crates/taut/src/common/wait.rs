@@ -6,7 +6,7 @@ use std::task::Context;
 
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
-use crate::socket::Attempt;
+use crate::common::socket::Attempt;
 
 /// Waits until `attempt` is ready.
 pub(crate) async fn until<T>(

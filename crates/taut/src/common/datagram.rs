@@ -12,8 +12,8 @@ use taut_core::{
 };
 use taut_driver::{Access, Interest, Shard};
 
+use crate::common::socket::{Attempt, now_or_would_block};
 use crate::error;
-use crate::socket::{Attempt, now_or_would_block};
 use crate::stack::Stack;
 
 /// A socket that an application holds. Dropping it closes it.
@@ -247,7 +247,8 @@ macro_rules! multicast_methods {
         /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for what is no group or was joined before;
         /// [`QuotaExceeded`](std::io::ErrorKind::QuotaExceeded) for more than 20 groups of a socket, or 64 of all.
         pub fn join_multicast_v4(&self, group: $v4, _interface: $v4) -> std::io::Result<()> {
-            self.socket.set(taut_core::DatagramOption::JoinGroup(crate::datagram::Group::from(group).0))
+            self.socket
+                .set(taut_core::DatagramOption::JoinGroup(crate::common::datagram::Group::from(group).0))
         }
 
         /// [`join_multicast_v4`](Self::join_multicast_v4) for IPv6. Linux: `IPV6_JOIN_GROUP`.
@@ -255,7 +256,8 @@ macro_rules! multicast_methods {
         /// # Errors
         /// The same.
         pub fn join_multicast_v6(&self, group: $v6, _interface: u32) -> std::io::Result<()> {
-            self.socket.set(taut_core::DatagramOption::JoinGroup(crate::datagram::Group::from(group).0))
+            self.socket
+                .set(taut_core::DatagramOption::JoinGroup(crate::common::datagram::Group::from(group).0))
         }
 
         /// No more. Linux: `IP_DROP_MEMBERSHIP`. A socket that is closed leaves all its groups.
@@ -263,7 +265,8 @@ macro_rules! multicast_methods {
         /// # Errors
         /// [`AddrNotAvailable`](std::io::ErrorKind::AddrNotAvailable) if it has not joined the group.
         pub fn leave_multicast_v4(&self, group: $v4, _interface: $v4) -> std::io::Result<()> {
-            self.socket.set(taut_core::DatagramOption::LeaveGroup(crate::datagram::Group::from(group).0))
+            self.socket
+                .set(taut_core::DatagramOption::LeaveGroup(crate::common::datagram::Group::from(group).0))
         }
 
         /// The same for IPv6. Linux: `IPV6_LEAVE_GROUP`.
@@ -271,7 +274,8 @@ macro_rules! multicast_methods {
         /// # Errors
         /// Those of [`leave_multicast_v4`](Self::leave_multicast_v4).
         pub fn leave_multicast_v6(&self, group: $v6, _interface: u32) -> std::io::Result<()> {
-            self.socket.set(taut_core::DatagramOption::LeaveGroup(crate::datagram::Group::from(group).0))
+            self.socket
+                .set(taut_core::DatagramOption::LeaveGroup(crate::common::datagram::Group::from(group).0))
         }
 
         /// `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: of datagrams to groups; 1 by default, so that they

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use taut_core::{ConnOptions, FlowFilter, IncomingOptions};
 use taut_driver::WaitKey;
 
-use crate::acceptor::Acceptor;
-use crate::flow::{Flow, flow_methods};
+use crate::common::acceptor::Acceptor;
+use crate::common::flow::{Flow, flow_methods};
+use crate::common::wait::until;
 use crate::stack::Stack;
-use crate::stream::TcpStream;
-use crate::udp::{EchoSocket, UdpSocket};
-use crate::wait::until;
+use crate::tokio::stream::TcpStream;
+use crate::tokio::udp::{EchoSocket, UdpSocket};
 
 /// Every new connection to the addresses and ports of a filter, before it is answered; and every flow of UDP and of echo
 /// requests, if the filter says so. The addresses need not be the stack's own. A listener or socket at the same address and

@@ -10,11 +10,12 @@ use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo
 use taut_driver::Interest;
 use taut_driver::{Access, Shard};
 
-use crate::acceptor::{Acceptor, ShardListener};
-use crate::socket::{Attempt, Socket, now_or_would_block};
+use crate::common::acceptor::{Acceptor, ShardListener};
+use crate::common::datagram;
+use crate::common::socket::{Attempt, Socket, now_or_would_block};
 #[cfg(feature = "tokio")]
-use crate::wait::until;
-use crate::{datagram, error};
+use crate::common::wait::until;
+use crate::error;
 
 /// A flow; dropping it undecided drops it: its SYNs or datagrams are not answered.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use taut_core::Completion;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::chunks::Reader;
-use crate::stream::TcpStream;
+use crate::common::chunks::Reader;
+use crate::tokio::stream::TcpStream;
 
 /// The reading half of [`TcpStream::split`].
 #[derive(Debug)]

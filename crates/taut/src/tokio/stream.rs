@@ -14,11 +14,11 @@ use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::chunks::Reader;
-use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
-use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::common::chunks::Reader;
+use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
+use crate::common::wait::{Waiting, until};
 use crate::stack::Stack;
-use crate::wait::{Waiting, until};
+use crate::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// A connection, like [`tokio::net::TcpStream`].
 ///

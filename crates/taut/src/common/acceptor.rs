@@ -10,8 +10,8 @@ use std::task::{Poll, Wake, Waker};
 use taut_core::{FlowFilter, IncomingOptions, ListenOptions, ListenerId};
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
+use crate::common::socket::{Attempt, Socket, now_or_would_block};
 use crate::error;
-use crate::socket::{Attempt, Socket, now_or_would_block};
 
 /// A listening socket: a listener in every shard, because each connection arrives at the shard that owns it.
 #[derive(Debug)]

@@ -1,0 +1,10 @@
+//! What blocking sockets and those for tokio share.
+
+pub(crate) mod acceptor;
+pub(crate) mod chunks;
+pub(crate) mod datagram;
+pub(crate) mod flow;
+pub(crate) mod socket;
+#[cfg(feature = "tokio")]
+pub(crate) mod turn;
+pub(crate) mod wait;

@@ -1,0 +1,7 @@
+//! Sockets in the shape of tokio's.
+
+pub(crate) mod incoming;
+pub(crate) mod listener;
+pub(crate) mod split;
+pub(crate) mod stream;
+pub(crate) mod udp;
