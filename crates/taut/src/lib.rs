@@ -58,6 +58,8 @@ pub use self::tokio::incoming::{IncomingFlow, IncomingFlows};
 #[cfg(feature = "tokio")]
 pub use self::tokio::listener::{Incoming, TcpListener};
 #[cfg(feature = "tokio")]
+pub use self::tokio::reader::{Chunks, Reader};
+#[cfg(feature = "tokio")]
 pub use self::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 #[cfg(feature = "tokio")]
 pub use self::tokio::stream::TcpStream;
@@ -67,8 +69,6 @@ pub use self::tokio::udp::{EchoSocket, PingSocket, UdpSocket};
 pub use adapters::hyper::Connector;
 pub use builder::StackBuilder;
 pub use bytes::Bytes;
-#[cfg(feature = "tokio")]
-pub use common::chunks::{Chunks, Reader};
 pub use common::datagram::{EchoRequest, PingReply};
 pub use stack::Stack;
 

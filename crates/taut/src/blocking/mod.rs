@@ -19,11 +19,12 @@
 
 mod incoming;
 mod listener;
+mod reader;
 mod stream;
 mod udp;
 
-pub use crate::common::chunks::BlockingReader as Reader;
 pub use incoming::{IncomingFlow, IncomingFlows};
 pub use listener::{Incoming, TcpListener};
+pub use reader::Reader;
 pub use stream::TcpStream;
 pub use udp::{EchoSocket, PingSocket, UdpSocket};

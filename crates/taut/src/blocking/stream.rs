@@ -10,7 +10,7 @@ use bytes::Bytes;
 use taut_core::{Completion, ConnOptions};
 use taut_driver::{Access, Interest};
 
-use crate::common::chunks::BlockingReader;
+use super::reader::Reader;
 use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::stack::Stack;
 
@@ -234,8 +234,8 @@ impl TcpStream {
 
     /// A reader with [`BufRead`](io::BufRead) whose buffer is the received memory itself.
     #[must_use]
-    pub const fn buffered(self) -> BlockingReader {
-        BlockingReader::new(self)
+    pub const fn buffered(self) -> Reader {
+        Reader::new(self)
     }
 
     fn wait_read<T>(&self, attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>) -> io::Result<T> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use taut_core::Completion;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::common::chunks::Reader;
+use crate::tokio::reader::Reader;
 use crate::tokio::stream::TcpStream;
 
 /// The reading half of [`TcpStream::split`].

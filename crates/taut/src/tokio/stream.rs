@@ -14,10 +14,10 @@ use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::common::chunks::Reader;
 use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::common::wait::{Waiting, until};
 use crate::stack::Stack;
+use crate::tokio::reader::Reader;
 use crate::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// A connection, like [`tokio::net::TcpStream`].
