@@ -24,8 +24,7 @@ mod observe;
 mod shared;
 mod talk;
 
-pub use shared::http_loop;
-pub use shared::text;
+pub use shared::{http_loop, text};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 

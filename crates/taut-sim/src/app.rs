@@ -29,13 +29,14 @@ use taut_core::{
     SetOption, WriteError, WriteFlags,
 };
 
-use crate::check::{Failure, Kind};
 use crate::event::AlarmId;
+use crate::fabric::Fabric;
+use crate::failure::{Failure, Kind};
 use crate::host::Host;
+use crate::ids::{AppId, HostId};
 use crate::pattern::Pattern;
 use crate::probe::ProbeEvent;
 use crate::rng::Rng;
-use crate::world::{Fabric, HostId};
 
 /// An application.
 pub trait App {
@@ -48,21 +49,6 @@ pub trait App {
     /// A timer that the application set with [`AppCx::timer`] fired.
     fn on_timer(&mut self, cx: &mut AppCx<'_>, token: u64) {
         let _ = (cx, token);
-    }
-}
-
-/// Identifies an application of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AppId(u32);
-
-impl AppId {
-    /// No application.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    /// The application's number at its host, from 0.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
     }
 }
 

@@ -22,7 +22,7 @@ use taut_core::{
 };
 use taut_wire::{Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, dhcp, ether_type, ethernet, protocol, udp};
 
-use crate::world::BEGIN;
+use crate::event::BEGIN;
 
 /// The largest IP packet.
 const MTU: u16 = 1_500;

@@ -11,6 +11,9 @@
 
 use taut_core::Instant;
 
+/// The time at which every world begins: a second after the epoch, so that nothing happens at zero.
+pub const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
+
 /// Identifies an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlarmId(pub(crate) u32);

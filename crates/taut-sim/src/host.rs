@@ -23,13 +23,14 @@ use taut_core::{Blocked, ConnId, Duration, Fate, Instant, LinkCaps, Stack, Stack
 use taut_link::{Arrival, Nic, NicSpec, Qdisc, QdiscSpec, Rate, Tree};
 use taut_wire::{Flags, raw};
 
-use crate::app::{AppCx, AppEvent, AppId, Apps};
+use crate::app::{AppCx, AppEvent, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
 use crate::event::AlarmId;
+use crate::fabric::Fabric;
+use crate::ids::{AppId, HostId, WireId};
 use crate::packet::{Claim, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::rng::Rng;
-use crate::world::{Fabric, HostId, WireId};
 use returns::LateReturns;
 use tickets::Tickets;
 

@@ -39,8 +39,11 @@ mod check;
 mod cpu;
 pub mod ethernet;
 mod event;
+mod fabric;
+mod failure;
 mod fault;
 mod host;
+mod ids;
 mod mutate;
 mod packet;
 mod pattern;
@@ -52,20 +55,22 @@ mod wire;
 mod world;
 pub mod worlds;
 
-pub use app::{App, AppCx, AppId};
-pub use check::{Checks, Failure, Kind};
+pub use app::{App, AppCx};
+pub use check::Checks;
 pub use cpu::{Counts, CpuModel, LostWakeup, Wakeups};
+pub use event::BEGIN;
+pub use failure::{Failure, Kind};
 pub use fault::{Faults, GilbertElliott, Lies};
 pub use host::{Host, HostSpec, Returns};
+pub use ids::{AppId, HostId, NodeId, RouterId, WireId};
 pub use packet::PacketId;
 pub use pattern::Pattern;
 pub use probe::{Interest, PacketView, Place, Probe, ProbeEvent};
 pub use rng::Rng;
-pub use router::RouterId;
 pub use taut_link::QdiscSpec;
 pub use topology::{Chain, Dumbbell, DumbbellSpec, Pair};
 pub use wire::WireCounts;
-pub use world::{BEGIN, HostId, NodeId, PortSpec, PortState, Progress, WireId, World};
+pub use world::{PortSpec, PortState, Progress, World};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

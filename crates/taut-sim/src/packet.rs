@@ -16,9 +16,9 @@ use std::rc::Rc;
 use taut_core::{Gather, Instant, Known, Offload, TxPacket};
 use taut_wire::{Ecn, IpHeader, TcpHeader, Unreachable, icmp, protocol, raw};
 
+use crate::ids::HostId;
 use crate::mutate;
 use crate::rng::Rng;
-use crate::world::HostId;
 
 /// Longest headers kept inline: IPv6 and TCP with all options.
 const HEADER_MAX: usize = 100;

@@ -10,10 +10,8 @@ use std::rc::Rc;
 use taut_core::{Blocked, ConnId, ConnInfo, Instant};
 use taut_wire::TcpHeader;
 
-use crate::app::AppId;
+use crate::ids::{AppId, HostId, RouterId};
 use crate::packet::{PacketId, Pool};
-use crate::router::RouterId;
-use crate::world::HostId;
 
 /// Where a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

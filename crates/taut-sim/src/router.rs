@@ -7,9 +7,10 @@ use taut_core::Instant;
 use taut_link::{Line, NicSpec, Policer, Qdisc, Rate, TraceLine, Tree, Verdict};
 
 use crate::event::AlarmId;
+use crate::fabric::Fabric;
+use crate::ids::{RouterId, WireId};
 use crate::packet::{Claim, PacketId};
 use crate::probe::Place;
-use crate::world::{Fabric, WireId};
 
 /// An output of a router.
 pub(crate) struct Port {
@@ -27,10 +28,6 @@ pub(crate) struct Port {
     /// The most bytes that waited at once.
     pub(crate) peak_bytes: u64,
 }
-
-/// Identifies a router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RouterId(pub(crate) u32);
 
 /// A router and its route to every host.
 pub(crate) struct Router {

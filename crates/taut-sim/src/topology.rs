@@ -9,8 +9,8 @@ use taut_link::Rate;
 
 use crate::app::{Bulk, Sink, SinkStats};
 use crate::host::HostSpec;
-use crate::router::RouterId;
-use crate::world::{HostId, PortSpec, WireId, World};
+use crate::ids::{HostId, RouterId, WireId};
+use crate::world::{PortSpec, World};
 
 /// Two hosts and a cable.
 #[derive(Clone, Copy, Debug)]

@@ -3,65 +3,25 @@
 //!
 //! The seed decides everything random, and nothing depends on memory addresses or hash order: the same calls
 //! with the same seed give the same run. [`World::digest`] shows this without storing the run.
-//! `world/build.rs` makes the parts of a world, `world/fabric.rs` has what they share.
+//! `world/build.rs` makes the parts of a world, `fabric.rs` has what they share.
 
 mod build;
-mod fabric;
 
 use std::sync::Arc;
 
 use taut_core::{Duration, Instant, Stack};
 use taut_link::{PolicerSpec, Qdisc, QdiscSpec, Rate, Trace};
 
-use crate::check::{self, Checks, Failure};
+use crate::check::{self, Checks};
 use crate::cpu::Counts;
-use crate::event::AlarmId;
+use crate::event::{AlarmId, BEGIN};
+use crate::fabric::{Fabric, Owner};
+use crate::failure::{Failure, Kind};
 use crate::host::Host;
-use crate::router::{Router, RouterId};
+use crate::ids::{HostId, RouterId, WireId};
+use crate::router::Router;
 use crate::wire::{End, WireCounts};
 use build::Link;
-pub(crate) use fabric::Fabric;
-use fabric::Owner;
-
-/// The time at which every world begins: a second after the epoch, so that nothing happens at zero.
-pub const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
-
-/// Identifies a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostId(pub(crate) u32);
-
-impl HostId {
-    /// Its number, from 0 in the order of creation.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Identifies one direction of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WireId(pub(crate) u32);
-
-/// Identifies an end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NodeId {
-    /// A host; it has one link.
-    Host(HostId),
-    /// A router; it has any number.
-    Router(RouterId),
-}
-
-impl From<HostId> for NodeId {
-    fn from(id: HostId) -> Self {
-        Self::Host(id)
-    }
-}
-
-impl From<RouterId> for NodeId {
-    fn from(id: RouterId) -> Self {
-        Self::Router(id)
-    }
-}
 
 /// A router's port: any queue discipline in front of a line.
 #[derive(Clone, Debug)]
@@ -191,13 +151,13 @@ impl World {
     fn step(&mut self, at: Instant, alarm: AlarmId) -> Result<(), Failure> {
         let now = self.fabric.now;
         if at < now {
-            return Err(Failure::new(now, check::Kind::TimeWentBack, format!("from {now:?} to {at:?}")));
+            return Err(Failure::new(now, Kind::TimeWentBack, format!("from {now:?} to {at:?}")));
         }
         self.at_once = if at == now { self.at_once + 1 } else { 0 };
         if self.at_once > AT_ONCE_MAX {
             return Err(Failure::new(
                 now,
-                check::Kind::NoProgress,
+                Kind::NoProgress,
                 format!("alarm {} rings endlessly at the same time", alarm.0),
             ));
         }

@@ -103,15 +103,14 @@ pub mod link {
         Chance, Distribution, FqCodelSpec, FqCodelStats, FqSpec, FqStats, Loss, NetemRate, NetemSlot,
         NetemSpec, QdiscDetails, QdiscReport, QdiscSpec, QdiscSpecError, Share, TbfLimit, TbfSpec,
     };
-    pub use taut_link::{Limit, LinkSpec, QdiscStats, QuantityError, Rate, SpecError, Spread};
-    pub use taut_link::{TimeText, parse_size, parse_time};
+    pub use taut_link::{
+        Limit, LinkSpec, QdiscStats, QuantityError, Rate, SpecError, Spread, TimeText, parse_size, parse_time,
+    };
 }
 
 /// The core's types for configuration.
 pub mod config {
-    pub use taut_core::BufferSizes;
-    pub use taut_core::Duration;
-    pub use taut_core::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
+    pub use taut_core::{AutocorkMode, AutosizeMode, BufferSizes, Duration, LowatMode, PacingMode, TsqMode};
 }
 
 #[cfg(all(doctest, feature = "tokio", target_os = "linux"))]

@@ -2,12 +2,11 @@
 //!
 //! Called by `link_args.rs`.
 
-use std::fs;
-use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context as _, bail};
 use taut::device::Device;

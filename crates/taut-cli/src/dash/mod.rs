@@ -31,9 +31,7 @@ use crate::args::control::SocketArgs;
 use crate::dash::access::{Access, Token};
 use crate::dash::feed::Feed;
 use crate::dash::watch::{Watch, Which};
-use crate::shared::http_loop;
-use crate::shared::interrupt;
-use crate::shared::output;
+use crate::shared::{http_loop, interrupt, output};
 
 /// Shows what every connection of the running stacks does, live, on a page: bytes per queue, what holds
 /// them back, windows, rates.

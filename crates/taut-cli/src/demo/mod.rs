@@ -31,9 +31,7 @@ use crate::demo::transport::{Kernel, Listen as _, Transport};
 use crate::demo::workload::Payload;
 use crate::shared::clock::Stopwatch;
 use crate::shared::interrupt::{self, Interrupted};
-use crate::shared::output;
-use crate::shared::progress;
-use crate::shared::text;
+use crate::shared::{output, progress, text};
 use load::Load;
 use report::{Congestion, Report, Row, Setup};
 

@@ -22,9 +22,7 @@ use crate::args::link::LinkArgs;
 use crate::net::confined::{self, Needs};
 use crate::net::gateway::name_servers;
 use crate::net::gateway_log::LogFormat;
-use crate::shared::interrupt;
-use crate::shared::output;
-use crate::shared::stack;
+use crate::shared::{interrupt, output, stack};
 
 /// A proxy for long links: SOCKS5 and HTTP CONNECT on one side, taut's own sender on the other.
 #[derive(Args, Debug)]

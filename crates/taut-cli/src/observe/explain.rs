@@ -15,8 +15,7 @@ use taut_core::Gate;
 use crate::args::control::{SocketArgs, asked};
 use crate::args::network;
 use crate::observe::ss_filter::endpoint;
-use crate::shared::output;
-use crate::shared::text;
+use crate::shared::{output, text};
 
 /// Explains what holds back the connections of a running stack, and where their bytes wait.
 #[derive(Args, Debug)]

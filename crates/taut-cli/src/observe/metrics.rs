@@ -15,8 +15,7 @@ use taut_control::{Client, ClientError};
 use tokio::net::TcpListener;
 
 use crate::dash::watch::Which;
-use crate::shared::http_loop;
-use crate::shared::interrupt;
+use crate::shared::{http_loop, interrupt};
 
 /// Prints the numbers of this user's running stacks as OpenMetrics, or serves them at /metrics for Prometheus.
 #[derive(Args, Debug)]

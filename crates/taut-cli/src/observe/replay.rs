@@ -17,11 +17,8 @@ use taut_lab::pcapng;
 use taut_link::parse_time;
 use taut_replay::{Difference, Played, Player, RecordEnd, Seen};
 
-use crate::observe::explain;
-use crate::observe::nstat;
-use crate::observe::ss;
-use crate::shared::output;
-use crate::shared::progress;
+use crate::observe::{explain, nstat, ss};
+use crate::shared::{output, progress};
 
 /// Runs a recorded stack again, checks that every packet, event and result is the same, and shows it at any point.
 #[derive(Args, Debug)]

@@ -18,9 +18,7 @@ use crate::dash::IntervalArgs;
 use crate::dash::sampler::{Row, Sample};
 use crate::dash::watch::{Watch, Which};
 use crate::observe::top_view::{self, Order, View};
-use crate::shared::interrupt;
-use crate::shared::output;
-use crate::shared::text;
+use crate::shared::{interrupt, output, text};
 
 /// Shows what every connection of the running stacks does, live, in the terminal: the page of `taut dash`
 /// without a browser.

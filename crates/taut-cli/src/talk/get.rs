@@ -16,10 +16,7 @@ use taut_testbed::Meter;
 
 use crate::args::link::LinkArgs;
 use crate::shared::clock::Stopwatch;
-use crate::shared::interrupt;
-use crate::shared::output;
-use crate::shared::progress;
-use crate::shared::stack;
+use crate::shared::{interrupt, output, progress, stack};
 use crate::talk::dial::dial;
 use crate::talk::summary::Summary;
 

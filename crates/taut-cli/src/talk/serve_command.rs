@@ -7,8 +7,7 @@ use clap::Args;
 use taut_core::congestion::Registry;
 
 use crate::args::link::LinkArgs;
-use crate::shared::interrupt;
-use crate::shared::stack;
+use crate::shared::{interrupt, stack};
 use crate::talk::serve::{Log, serve};
 
 /// Serves the files of a directory over HTTP/1.1.

@@ -10,10 +10,7 @@ use taut_core::congestion::Registry;
 use tokio::task::JoinSet;
 
 use crate::args::link::LinkArgs;
-use crate::shared::interrupt;
-use crate::shared::output;
-use crate::shared::stack;
-use crate::shared::text;
+use crate::shared::{interrupt, output, stack, text};
 use crate::talk::iperf;
 
 /// Serves iperf3's UDP clients, and echoes datagrams.

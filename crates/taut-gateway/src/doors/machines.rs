@@ -14,14 +14,13 @@
 //! **One machine at a time.** A second connection is closed at once, with a line in the log: both would
 //! have the same address.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use taut::device::frames::Peer;
 use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};

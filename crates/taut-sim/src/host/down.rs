@@ -8,9 +8,10 @@ use taut_link::{Packet, Qdisc, Verdict};
 use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
+use crate::fabric::Fabric;
+use crate::ids::HostId;
 use crate::packet::{Claim, NO_TICKET, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
-use crate::world::{Fabric, HostId};
 
 /// Most packets that the root queue may refuse in one turn; then the stack is not asked again until something
 /// happens.

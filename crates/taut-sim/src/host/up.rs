@@ -6,9 +6,9 @@ use taut_link::Gro;
 use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
+use crate::fabric::Fabric;
 use crate::packet::{PacketId, Pool};
 use crate::probe::ProbeEvent;
-use crate::world::Fabric;
 
 impl Host {
     /// The NIC reports the packets that it has sent.

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use taut_core::{Duration, Instant, Stack, StackConfig};
 use taut_link::{Line, NicSpec, Policer, TraceLine};
 
-use super::fabric::Owner;
-use super::{HostId, NodeId, PortSpec, WireId, World};
-use crate::app::{App, AppId};
+use super::{PortSpec, World};
+use crate::app::App;
 use crate::check::Checks;
+use crate::fabric::Owner;
 use crate::fault::Faults;
 use crate::host::{Alarms, Host, HostSpec};
+use crate::ids::{AppId, HostId, NodeId, RouterId, WireId};
 use crate::pattern;
 use crate::probe::Probe;
-use crate::router::{NO_ROUTE, Port, Router, RouterId};
+use crate::router::{NO_ROUTE, Port, Router};
 use crate::wire::{End, Wire};
 
 /// A link, for routing.

@@ -13,10 +13,11 @@ use std::rc::Rc;
 use taut_core::{Instant, State};
 use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol};
 
+use crate::ids::HostId;
 use crate::mutate;
 use crate::probe::{Interest, Probe, ProbeEvent};
 use crate::rng::Rng;
-use crate::world::{HostId, World};
+use crate::world::World;
 
 /// How far from the last packet a lucky guess is, at most.
 const NEAR: u64 = 65_536;

@@ -16,8 +16,9 @@ use taut_core::{ConnId, ConnInfo, State};
 
 use super::plan::Plan;
 use super::talk::{Ending, Fate, Ledger};
-use crate::check::{Failure, Kind};
-use crate::world::{HostId, World};
+use crate::failure::{Failure, Kind};
+use crate::ids::HostId;
+use crate::world::World;
 
 /// The most steps of a packet or a call, on average: a segment out of order takes 1,020 (WORK-9), an ACK 300 (WORK-1 to 8).
 const STEPS_PER_CALL: u64 = 1_020;

@@ -9,10 +9,10 @@ use taut_core::{Duration, Instant};
 use taut_link::Rate;
 
 use super::talk::Script;
+use crate::event::BEGIN;
 use crate::fault::{Faults, Lies};
 use crate::host::HostSpec;
 use crate::rng::Rng;
-use crate::world::BEGIN;
 use parts::{changes, faults, hosts, port_queue, set, talks};
 
 macro_rules! features {

@@ -11,10 +11,12 @@ use super::blind::Attacker;
 use super::judge::Judge;
 use super::plan::{Plan, Shape};
 use super::talk::Talker;
-use crate::check::{Checks, Failure, Kind};
+use crate::check::Checks;
+use crate::failure::{Failure, Kind};
 use crate::fault::Faults;
+use crate::ids::{HostId, WireId};
 use crate::topology::Pair;
-use crate::world::{HostId, PortSpec, WireId, World};
+use crate::world::{PortSpec, World};
 
 /// Most events of a world: some hundred times what the largest one needs.
 const EVENTS_MAX: u64 = 20_000_000;

@@ -7,8 +7,7 @@ use std::task::Poll;
 
 use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo};
 #[cfg(feature = "tokio")]
-use taut_driver::Interest;
-use taut_driver::{Access, Shard};
+use taut_driver::{Access, Interest, Shard};
 
 use crate::common::acceptor::{Acceptor, ShardListener};
 use crate::common::datagram;

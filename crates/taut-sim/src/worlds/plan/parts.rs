@@ -7,10 +7,10 @@ use taut_link::{BqlSpec, Rate};
 
 use super::{Change, Conversation, Draw, Feature, Shape, ms, pick, spread, us};
 use crate::cpu::{CpuModel, Wakeups};
+use crate::event::BEGIN;
 use crate::fault::{Faults, GilbertElliott};
 use crate::host::{HostSpec, Returns};
 use crate::rng::Rng;
-use crate::world::BEGIN;
 use crate::worlds::talk::{Ending, Opening, Reading, Script};
 
 /// Settings with values that are allowed, and with which a polite conversation still finishes.

@@ -8,10 +8,9 @@ use taut_core::Instant;
 use taut_link::{Ecn, Packet};
 use taut_wire::raw;
 
-use super::{BEGIN, HostId, WireId};
-use crate::app::AppId;
-use crate::check::Failure;
-use crate::event::{Agenda, AlarmId};
+use crate::event::{Agenda, AlarmId, BEGIN};
+use crate::failure::Failure;
+use crate::ids::{AppId, HostId, WireId};
 use crate::packet::{Claim, NO_TICKET, PacketId, Pool, SPREAD};
 use crate::probe::{PacketView, Place, ProbeEvent, Probes};
 use crate::rng::Rng;
@@ -19,7 +18,7 @@ use crate::wire::{Launched, Wire};
 
 /// The owner of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     Stack(u32),
     Root(u32),
     NicSent(u32),
@@ -42,14 +41,14 @@ pub(crate) struct Fabric {
     pub(crate) addresses: BTreeMap<IpAddr, HostId>,
     pub(crate) failures: VecDeque<Failure>,
     pub(crate) rng: Rng,
-    pub(super) digest: u64,
-    pub(super) owners: Vec<Owner>,
-    pub(super) lost: u64,
+    pub(crate) digest: u64,
+    pub(crate) owners: Vec<Owner>,
+    pub(crate) lost: u64,
 }
 
 impl Fabric {
     /// The state at the beginning.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: BEGIN,
             agenda: Agenda::default(),
@@ -65,7 +64,7 @@ impl Fabric {
         }
     }
 
-    pub(super) fn alarm(&mut self, owner: Owner) -> AlarmId {
+    pub(crate) fn alarm(&mut self, owner: Owner) -> AlarmId {
         self.owners.push(owner);
         self.agenda.add()
     }
