@@ -1,12 +1,10 @@
-//! The list of pictures, and the runs that they show.
+//! What every picture is made of: the runs that it shows, panels, a legend, a caption.
 //!
-//! Each picture has a file; all take the same variants of a run set, and return `None` when none of them has
-//! the values. Called by `html.rs` and by `taut plot`.
+//! Called by the files of the pictures, and by `list.rs`.
 
 use super::picture::{Key, Picture};
 use super::svg::Panel;
 use super::theme::Theme;
-use super::{blocked, distributions, flows, goodput, losses, queues, sequence, window};
 use crate::data::{Engine, RunData, RunSet};
 
 /// Most variants in one picture; a sweep may have more.
@@ -74,12 +72,6 @@ pub struct Figure {
     pub(crate) columns: usize,
 }
 
-/// Names of all pictures, in the order in which a report shows them.
-pub const NAMES: [&str; 11] = [
-    "goodput", "fairness", "queues", "sequence", "losses", "window", "flows", "rtt", "latency", "bursts",
-    "blocked",
-];
-
 impl Figure {
     /// The case of the scenario; empty when there is only one.
     #[must_use]
@@ -87,7 +79,7 @@ impl Figure {
         &self.case
     }
 
-    /// One of [`NAMES`].
+    /// One of [`NAMES`](super::NAMES).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -132,32 +124,6 @@ fn source(set: &RunSet, case: &str) -> String {
         }
     }
     text
-}
-
-/// The pictures for which a run set has values: for each case, in the order of [`NAMES`].
-#[must_use]
-pub fn figures(set: &RunSet) -> Vec<Figure> {
-    cases(set).iter().flat_map(of_case).collect()
-}
-
-/// The pictures of one case.
-pub(crate) fn of_case(case: &Case<'_>) -> Vec<Figure> {
-    let shown = case.shown.as_slice();
-    let all = [
-        goodput::figure(shown),
-        goodput::fairness(shown),
-        queues::figure(shown),
-        sequence::figure(shown),
-        losses::figure(shown),
-        window::figure(shown),
-        flows::figure(shown),
-        distributions::rtt(shown),
-        distributions::latency(shown),
-        distributions::bursts(shown),
-        blocked::figure(shown),
-    ];
-    let named = |figure: Figure| Figure { case: case.name.to_owned(), ..figure };
-    all.into_iter().flatten().map(named).collect()
 }
 
 /// Arranges panels, given by kind and then by variant, in reading order, and returns how many are in a row:

@@ -1,7 +1,7 @@
 //! Pictures of runs: single SVG files, or all in one self-contained HTML page.
 //!
 //! ```text
-//!   data.rs ─▶ goodput, queues, sequence, losses, window, flows, distributions, blocked ─▶ figures.rs ─▶ html.rs: the page
+//!   data.rs ─▶ goodput, queues, sequence, losses, window, flows, distributions, blocked ─▶ list.rs ─▶ html.rs: the page
 //!                    lines: a line for each flow   scale: axes   thin: fewer points            │
 //!                    svg: charts   theme: colours                                              └─▶ picture.rs: one file each
 //! ```
@@ -16,6 +16,7 @@ mod flows;
 mod goodput;
 mod html;
 mod lines;
+mod list;
 mod losses;
 mod picture;
 mod queues;
@@ -30,7 +31,8 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use figures::{Figure, NAMES, figures};
+pub use figures::Figure;
 pub use html::page;
+pub use list::{NAMES, figures};
 pub use read::{ReadError, read};
 pub use theme::Theme;
