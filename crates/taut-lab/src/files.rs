@@ -11,7 +11,7 @@ use crate::columns;
 use crate::data::{GATES, RunData, RunSet, Shares};
 use crate::job::Outcome;
 use crate::scenario::slug;
-use crate::{flent, perfetto, report, table};
+use crate::{flent, report, table};
 
 /// The file that marks a directory as written by the lab.
 const SUMMARY: &str = "summary.json";
@@ -105,7 +105,6 @@ impl Directory {
         }
         if !data.acks.is_empty() {
             write(&place.join("acks.csv"), acks(&data))?;
-            write(&place.join("perfetto.json"), perfetto::text(&data))?;
             #[cfg(feature = "parquet")]
             in_columns(&place.join("acks.parquet"), &data, crate::parquet::acks)?;
         }

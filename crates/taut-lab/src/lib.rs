@@ -28,8 +28,6 @@ mod parquet;
 mod pcap;
 pub mod pcapng;
 #[cfg(feature = "live")]
-mod perfetto;
-#[cfg(feature = "live")]
 pub mod report;
 #[cfg(feature = "live")]
 pub mod runner;

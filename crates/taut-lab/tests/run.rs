@@ -520,68 +520,6 @@ fn lab_06_flent_s_file_has_the_intervals() {
 }
 
 #[test]
-fn lab_07_perfetto_s_file_has_the_acks_the_gates_and_the_losses() {
-    let scratch = Scratch::new("lab-perfetto");
-    let file: serde_json::Value = serde_json::from_str(&kept(&scratch, "perfetto.json")).unwrap();
-    let place = scratch.0.join("small/cubic-sim-seed1");
-    let (acks, packets) = (
-        fs::read_to_string(place.join("acks.csv")).unwrap(),
-        fs::read_to_string(place.join("packets.csv")).unwrap(),
-    );
-    let events = file["traceEvents"].as_array().unwrap();
-    let of = |phase: &str, pid: u64| -> Vec<&serde_json::Value> {
-        events.iter().filter(|event| event["ph"] == phase && event["pid"] == pid).collect()
-    };
-    let at = |event: &serde_json::Value| (event["ts"].as_f64().unwrap() * 1e3).round() as u64;
-    // A reader takes the number of a thread for one of the whole machine.
-    let mut threads: BTreeMap<u64, u64> = BTreeMap::new();
-    for event in events.iter().filter(|event| event["tid"].is_u64()) {
-        let pid = event["pid"].as_u64().unwrap();
-        assert_eq!(*threads.entry(event["tid"].as_u64().unwrap()).or_insert(pid), pid, "{event}");
-    }
-    let mut losses = 0;
-    for flow in 0..2_u64 {
-        let rows: Vec<_> = csv(&acks).into_iter().filter(|row| row["flow"] == flow.to_string()).collect();
-        assert!(rows.len() > 3, "{}", rows.len());
-        let counters = of("C", flow + 1);
-        let ns = |row: &BTreeMap<&str, &str>| (row["t_s"].parse::<f64>().unwrap() * 1e9).round() as u64;
-        for (name, column) in [("cwnd", "cwnd_bytes"), ("in flight", "in_flight_bytes")] {
-            let values = counters.iter().filter(|event| event["name"] == name);
-            let values: Vec<(u64, u64)> =
-                values.map(|event| (at(event), event["args"]["bytes"].as_u64().unwrap())).collect();
-            let expected: Vec<(u64, u64)> =
-                rows.iter().map(|row| (ns(row), row[column].parse().unwrap())).collect();
-            assert_eq!(values, expected, "{name}");
-        }
-        // Slices cover the time from the first ACK to the end without a gap, and are never the same twice
-        // in a row. One's end is the next one's begin, in the same digits.
-        let turns: Vec<_> = events
-            .iter()
-            .filter(|event| event["pid"] == flow + 1 && (event["ph"] == "B" || event["ph"] == "E"))
-            .collect();
-        let slices = of("B", flow + 1);
-        assert_eq!((turns.len(), at(turns[0])), (2 * slices.len(), ns(&rows[0])));
-        for (n, turn) in turns.iter().enumerate() {
-            assert_eq!(turn["ph"], if n % 2 == 0 { "B" } else { "E" });
-            let next = turns.get(n + 1).map_or(400_000.0, |next| next["ts"].as_f64().unwrap());
-            if n % 2 == 0 {
-                assert_eq!((&turn["name"], &turn["tid"]), (&turns[n + 1]["name"], &turns[n + 1]["tid"]));
-            } else {
-                assert_eq!(turn["ts"], next);
-            }
-        }
-        assert!(slices.windows(2).all(|pair| pair[0]["name"] != pair[1]["name"]));
-        assert!(rows.iter().all(|row| slices.iter().any(|slice| slice["name"] == row["blocked"])));
-        let kinds = ["retransmit", "drop"];
-        let lost = csv(&packets).into_iter().filter(|row| row["flow"] == flow.to_string());
-        let lost = lost.filter(|row| kinds.contains(&row["kind"])).count();
-        assert_eq!(of("i", flow + 1).len(), lost);
-        losses += lost;
-    }
-    assert!(losses > 0, "the path loses packets");
-}
-
-#[test]
 fn lab_11_a_table_says_where_all_runs_are_equal() {
     let text = |changes: &[&str]| {
         let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
