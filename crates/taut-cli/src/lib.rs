@@ -3,7 +3,7 @@
 //! | room | commands |
 //! |---|---|
 //! | `demo/` | `taut demo`: rounds of measurements, their links, the work, the table, the load of others |
-//! | `talk/` | `taut send`, `recv`, `get`, `serve`, `udp` |
+//! | `talk/` | `taut send`, `recv`, `get`, `serve` |
 //! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them |
 //! | `observe/` | `taut ss`, `nstat`, `metrics`, `explain`, `top`, `replay` |
 //! | `change/` | `taut sysctl`, `qdisc`, `addr`, `route`, `mtu` |
@@ -51,7 +51,6 @@ enum Command {
     Recv(talk::transfer::RecvArgs),
     Serve(talk::serve_command::ServeArgs),
     Get(talk::get::GetArgs),
-    Udp(talk::udp::UdpArgs),
     Ss(observe::ss::SsArgs),
     Nstat(observe::nstat::NstatArgs),
     Metrics(observe::metrics::MetricsArgs),
@@ -133,7 +132,6 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Recv(args) => talk::transfer::recv(args, controllers),
         Command::Serve(args) => talk::serve_command::run(args, controllers),
         Command::Get(args) => talk::get::get(args, controllers),
-        Command::Udp(args) => talk::udp::run(args, controllers),
         Command::Ss(args) => observe::ss::run(args),
         Command::Nstat(args) => observe::nstat::run(args),
         Command::Metrics(args) => observe::metrics::run(args),
@@ -253,7 +251,6 @@ mod tests {
             &["recv", "--listen", "80"],
             &["serve", "."],
             &["get", "http://10.9.0.1/"],
-            &["udp"],
             &["demo"],
         ] {
             assert_eq!(

@@ -2,9 +2,7 @@
 
 pub(crate) mod dial;
 pub(crate) mod get;
-pub(crate) mod iperf;
 pub(crate) mod serve;
 pub(crate) mod serve_command;
 pub(crate) mod summary;
 pub(crate) mod transfer;
-pub(crate) mod udp;

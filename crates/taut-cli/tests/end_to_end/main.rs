@@ -21,5 +21,4 @@ mod proxy;
 mod qdisc;
 mod replay;
 mod support;
-mod udp;
 mod usage;
