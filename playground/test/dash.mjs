@@ -29,6 +29,7 @@ const PATIENCE_MS = 300_000;
 
 const directory = mkdtempSync(join(tmpdir(), "taut-dash-test-"));
 const env = { ...process.env, TAUT_CONTROL_DIR: join(directory, "control") };
+writeFileSync(join(directory, "token"), TOKEN);
 const running = new Set();
 
 function start(program, args, options = {}) {
@@ -60,7 +61,7 @@ async function end(child, signal = "SIGINT") {
 
 const told = (...args) => execFileSync(taut, args, { encoding: "utf8", env, maxBuffer: 1 << 28 });
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-const serve = () => begin(["serve", ".", "--quiet", "--dash", "9118", "--dash-token", TOKEN], "serving");
+const serve = () => begin(["serve", ".", "--quiet", "--dash", "9118", "--dash-token-file", "token"], "serving");
 
 function download(limit) {
   const args = ["--silent", "--output", "/dev/null", ...(limit ? ["--limit-rate", limit] : []), `http://${STACK}/large`];

@@ -37,7 +37,7 @@ use taut_core::congestion::{Definition, Registry};
 #[command(
     name = "taut",
     version,
-    after_help = "Example:\n  sudo taut demo\n\nEach command has an example in its --help, and prints JSON with --json."
+    after_help = "Example:\n  sudo taut demo\n\nEach command has an example in its --help. Commands that print results print them as JSON with --json."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -40,6 +40,17 @@ pub(crate) enum DeviceArg {
     Frames(FrameSource),
 }
 
+impl DeviceArg {
+    /// Whether the kernel is the other end of the link, with an address that taut gives it.
+    const fn has_kernel_side(&self) -> bool {
+        match self {
+            Self::Tun => true,
+            Self::Packet(_) | Self::Xdp(_) => false,
+            Self::Frames(source) => source.is_interface(),
+        }
+    }
+}
+
 impl FromStr for DeviceArg {
     type Err = String;
 
@@ -423,8 +434,8 @@ impl LinkArgs {
             format!("{first} is {family}, but no --address is; add one, such as --address {example}")
         })?;
         if self.addresses.iter().any(|own| own.address() == to.ip()) {
-            if let DeviceArg::Packet(_) = self.device {
-                bail!("{} is the stack's own address", to.ip());
+            if !self.device.has_kernel_side() {
+                bail!("{} is the stack's own address; give the address of another host on the link", to.ip());
             }
             let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
             bail!("{} is the stack's own address; the kernel's side has {}", to.ip(), peers.join(" and "));
@@ -600,6 +611,32 @@ mod tests {
         ] {
             let error = args.resolve(to).unwrap_err().to_string();
             assert!(error.contains(said), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_a_device_of_the_kernel_has_a_kernels_side() {
+        let own = |device: &str| {
+            let link = LinkArgs { device: device.parse().unwrap(), ..args(&["10.9.0.2/24"], &[]) };
+            link.resolve("10.9.0.2:80").unwrap_err().to_string()
+        };
+        for device in ["tun", "tap:tap0"] {
+            assert!(own(device).ends_with("the kernel's side has 10.9.0.1"), "{device}: {}", own(device));
+        }
+        for device in [
+            "packet:eth0",
+            "xdp:eth0",
+            "stream:/s",
+            "stream-listen:/s",
+            "dgram:/s",
+            "dgram-listen:/s",
+            "fd:3",
+        ] {
+            assert!(
+                own(device).ends_with("give the address of another host on the link"),
+                "{device}: {}",
+                own(device)
+            );
         }
     }
 }

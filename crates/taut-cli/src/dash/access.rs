@@ -3,7 +3,7 @@
 //! | bound to | a request needs |
 //! |---|---|
 //! | loopback | a `Host` that is loopback, too |
-//! | loopback, with `--token` | the token |
+//! | loopback, with `--token-file` | the token |
 //! | any other address | the token: one that was given, or a random one |
 //!
 //! A page on the web can have its own name point to 127.0.0.1 (DNS rebinding): the browser then takes our
@@ -152,6 +152,22 @@ fn is_loopback(host: &str) -> bool {
     ip.unwrap_or_else(|_| host.eq_ignore_ascii_case("localhost"))
 }
 
+/// The token in a file, or from standard input for `-`: on the command line, every user of the machine could read it.
+///
+/// # Errors
+/// Why it cannot be read, or is no token.
+pub fn token_file(path: &str) -> Result<Token, String> {
+    // A file that is no token, such as a device, does not fill the memory.
+    const MOST_BYTES: u64 = 4096;
+    let mut text = String::new();
+    let read = match path {
+        "-" => std::io::stdin().take(MOST_BYTES).read_to_string(&mut text),
+        _ => std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text)),
+    };
+    read.map_err(|error| error.to_string())?;
+    text.trim_end().parse()
+}
+
 /// `9118`, for this machine only, or `ADDRESS:PORT`.
 ///
 /// # Errors
@@ -173,6 +189,22 @@ mod tests {
             headers.append(name, value.parse().unwrap());
         }
         headers
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_file_without_its_last_line_break() {
+        let dir = taut_testbed::Scratch::new("token");
+        let path = dir.0.join("token");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            token_file(path.to_str().unwrap()).map(|token| token.text().to_owned())
+        };
+        assert_eq!(read("correct-horse-battery\n"), Ok("correct-horse-battery".to_owned()));
+        assert!(read("too-short\n").unwrap_err().contains("16 to 256"));
+        assert!(read(&"a".repeat(10_000)).is_err());
+        assert!(token_file("/nowhere/token").unwrap_err().contains("No such file"));
+        // No end, and no text.
+        assert!(token_file("/dev/zero").is_err());
     }
 
     fn access(listen: &str, token: Option<&str>) -> Access {

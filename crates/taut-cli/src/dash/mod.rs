@@ -37,16 +37,16 @@ use crate::shared::{http_loop, interrupt, output};
 /// them back, windows, rates.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
-    taut dash\n  taut dash --listen 0.0.0.0:9118 --token \"$(openssl rand -hex 16)\"\n  curl http://127.0.0.1:9118/metrics\n\n\
-    At an address that is not loopback, a token is needed; without --token a random one is made, and printed with the \
+    taut dash\n  openssl rand -hex 16 > token\n  taut dash --listen 0.0.0.0:9118 --token-file token\n  curl http://127.0.0.1:9118/metrics\n\n\
+    At an address that is not loopback, a token is needed; without --token-file a random one is made, and printed with the \
     address. /sample has one sample as JSON, /metrics has OpenMetrics.")]
 pub struct DashArgs {
     /// The address of the page: PORT on this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
     listen: SocketAddr,
-    /// A secret of at least 16 characters, without which nobody sees the numbers [default: none on loopback,
-    /// else a random one]
-    #[arg(long, value_name = "TOKEN")]
+    /// File with the token that requests need, at least 16 characters; - for standard input [default: no token on
+    /// loopback, otherwise a random one]
+    #[arg(long = "token-file", value_name = "FILE", value_parser = access::token_file)]
     token: Option<Token>,
     #[command(flatten)]
     interval: IntervalArgs,
@@ -80,9 +80,9 @@ pub struct PageArgs {
     /// ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = access::listen)]
     pub dash: Option<SocketAddr>,
-    /// A secret of at least 16 characters, without which nobody sees the page's numbers [default: none on
-    /// loopback, else a random one]
-    #[arg(long, value_name = "TOKEN", requires = "dash")]
+    /// File with the token that the page needs, at least 16 characters; - for standard input [default: no token
+    /// on loopback, otherwise a random one]
+    #[arg(long = "dash-token-file", value_name = "FILE", requires = "dash", value_parser = access::token_file)]
     pub dash_token: Option<Token>,
 }
 

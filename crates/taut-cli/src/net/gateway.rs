@@ -311,7 +311,9 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let enter = args.enter();
     let machine = args.machine.plug(&pairs, args.mtu())?;
     if enter.is_none() && args.tun.is_none() && machine.is_none() {
-        bail!("who is the guest? Use --run -- COMMAND, --netns PID, --tun NAME, or --qemu SOCKET");
+        bail!(
+            "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, --vfkit SOCKET, --passt SOCKET"
+        );
     }
     if !args.run && !args.command.is_empty() {
         bail!("a command needs --run");

@@ -44,7 +44,8 @@ fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_ter
     lab.kernel.set_sysctl("net.ipv4.tcp_rmem", "4096 65536 262144").unwrap();
     // At the rate below it takes 150 s: longer than a step of this test may.
     lab.file("large", 300_000_000);
-    let page = ["--dash", "9118", "--dash-token", "correct-horse-battery"];
+    std::fs::write(lab.dir.join("token"), "correct-horse-battery\n").unwrap();
+    let page = ["--dash", "9118", "--dash-token-file", "token"];
     let mut server = observer.start(&lab, &[&["serve", ".", "--quiet"], &page[..]].concat(), "serving");
     let _slow = slow_curl(&lab, "2M");
 
