@@ -43,7 +43,7 @@ test-fast: ## the tests that need no root, no TUN and no namespace (a minute aft
 
 cross-check: ## one flow over thirteen links, simulated and on a TUN: goodput must differ by less than 10 % (about 8 min)
 	@scripts/setup iproute2
-	$(CARGO) test --release --locked --quiet -p taut-cli --test lab -- --ignored --nocapture thirteen_links
+	$(CARGO) test --release --locked --quiet -p taut-cli --test it -- --ignored --nocapture thirteen_links
 
 spec: ## the numbered statements of docs/, and the requirements of RFCs, with the result of their tests
 	@CARGO=$(CARGO) scripts/spec $(ARGS)
@@ -65,15 +65,15 @@ soak: ## random worlds for MINUTES=10: any network, any application, hostile pee
 	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
 
 incoming: ## 10,000 connections through the example tun2socks, with upstreams that refuse, reset and are silent (a minute after the build)
-	ulimit -n 20000 && $(CARGO) test --locked -p taut --test incoming every_end -- --ignored --nocapture
+	ulimit -n 20000 && $(CARGO) test --locked -p taut --test it every_end -- --ignored --nocapture
 
 iperf3: ## iperf3 -u through the example tun2socks at five rates, beside the kernel's own: what is lost, and where (3 min after the build)
 	@scripts/setup iperf3 iproute2
-	$(CARGO) test --locked -p taut --test incoming iperf3_through -- --ignored --nocapture
+	$(CARGO) test --locked -p taut --test it iperf3_through -- --ignored --nocapture
 
 proxy-cases: ## taut proxy over a satellite's, a train's and a transatlantic line, beside the kernel's cubic (2 min after the build)
 	@scripts/setup iproute2 curl
-	$(CARGO) test --release --locked -p taut-cli --test end_to_end worked_cases -- --ignored --nocapture
+	$(CARGO) test --release --locked -p taut-cli --test it worked_cases -- --ignored --nocapture
 
 load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flood: memory and goodput (4 min after the build)
 	$(CARGO) test --locked -p taut-core --test load -- --ignored --nocapture
@@ -98,13 +98,13 @@ miri: export PROPTEST_CASES = 16
 miri: ## the core's packet traces under miri: undefined behaviour, also of the crates below it (gets the nightly component)
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || rustup component add miri rust-src --toolchain nightly
 	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-wire --lib $(ARGS)
-	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-core --test handshake --test close $(ARGS)
+	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-core --test it $(ARGS) -- handshake:: close::
 
 packet-bulk: ## gigabytes over an Ethernet interface: checked, closed by 10,000 sockets, and beside TUN and the kernel (2 min after the build)
-	$(CARGO) test --release --locked --quiet -p taut --test packet -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked --quiet -p taut --test it -- packet:: --ignored --nocapture --test-threads 1
 
 xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (a minute after the build)
-	$(CARGO) test --release --locked --quiet -p taut --test xdp -- --ignored --nocapture
+	$(CARGO) test --release --locked --quiet -p taut --features xdp --test it -- xdp:: --ignored --nocapture
 
 guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 flows paced by fq, a network card; fetches 105 MB, once
 	@scripts/setup qemu-system-x86 iproute2
@@ -118,12 +118,12 @@ guest-results: ## the five published results over packet sockets in that machine
 
 gateway-load: ## taut gateway: 10,000 connections at once, 3,000 fetches over TLS (half a minute after the build)
 	@scripts/setup iproute2 nginx-light curl openssl
-	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test end_to_end thousand -- --nocapture --ignored $(ARGS)
+	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test it thousand -- --nocapture --ignored $(ARGS)
 
 gateway-soak: ## taut gateway: FLOWS=10000000 in virtual time, then connections for MINUTES=60, and what is held meanwhile
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-gateway --test soak -- --nocapture --ignored
-	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test end_to_end an_hour -- --nocapture --ignored $(ARGS)
+	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test it an_hour -- --nocapture --ignored $(ARGS)
 
 gateway-pages: ## what a packet costs to write to a TUN, by the place in a page where its payload begins (two seconds after the build)
 	$(CARGO) test --release --locked --quiet -p taut-gateway --test pages -- --nocapture --ignored
@@ -131,7 +131,7 @@ gateway-pages: ## what a packet costs to write to a TUN, by the place in a page 
 gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names, 1 GB each way, ping, iperf3; fetches 106 MB, once
 	@scripts/setup qemu-system-x86 iproute2 iperf3
 	@scripts/guest-kernel
-	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test end_to_end vm_19 -- --nocapture $(ARGS)
+	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test it vm_19 -- --nocapture $(ARGS)
 
 include benches/bench.mk
 

@@ -1,6 +1,8 @@
 //! The dashboard over HTTP, with stacks on a link in memory: what its address answers, to whom, and what
 //! that costs the stack. `end_to_end/dash.rs` has the commands, `playground/test/dash.mjs` the page in a
 //! browser.
+//!
+//! A program of its own: it counts the processor time of its threads.
 #![allow(missing_docs, reason = "tests")]
 
 use std::collections::BTreeSet;

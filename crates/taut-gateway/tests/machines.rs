@@ -4,9 +4,13 @@
 //! ```text
 //!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ its sockets ── far: 10.50.0.1, fd50::1
 //! ```
-#![cfg(target_os = "linux")]
+//!
+//! A program of its own: it measures the memory of its process.
 #![allow(missing_docs, reason = "tests")]
+#![cfg(target_os = "linux")]
 
+#[allow(dead_code, reason = "it uses a part")]
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::io::{ErrorKind, Read as _, Write as _};

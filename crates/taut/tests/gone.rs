@@ -1,7 +1,10 @@
 //! The TUN interface is deleted under a running stack: every waiting thread and task gets the reason, and
 //! nothing keeps running.
+//!
+//! A program of its own: it counts the processor time of its process.
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "it/net/mod.rs"]
 mod net;
 
 use std::io::{self, Read, Write};

@@ -9,6 +9,7 @@
 //! ```
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "it/net/mod.rs"]
 mod net;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 //! interface that goes down under load, a flood of SYNs. The tests run short cases; `make load` runs the long ones.
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "it/net/mod.rs"]
 mod net;
 
 use std::io::{self, Read, Write};

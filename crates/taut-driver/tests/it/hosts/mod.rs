@@ -1,0 +1,172 @@
+//! Two stacks over a [`Line`], each driven by a thread, for tests.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+pub(crate) use crate::line;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use line::{Line, Rng};
+use taut_core::{ConnId, ConnOptions, LinkCaps, ListenOptions, ListenerId, Stack, StackConfig};
+use taut_driver::{Access, Clock, Device, DriverThread, Interest, Shard};
+
+/// Longer than anything here takes on a machine that is not stuck.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const NEAR: &str = "10.0.0.1";
+pub(crate) const FAR: &str = "10.0.0.2:7";
+
+/// A stack that a thread drives.
+pub(crate) struct Host {
+    pub(crate) shard: Arc<Shard>,
+    _thread: DriverThread,
+}
+
+impl Host {
+    pub(crate) fn new(address: &str, device: Device, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        let config = StackConfig::default().with(|config| {
+            config.addresses.push(address.parse().unwrap());
+            configure(config);
+        });
+        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
+        let shard = Arc::new(Shard::new(stack, device).unwrap());
+        let thread = DriverThread::spawn(Arc::clone(&shard), "host").unwrap();
+        Self { shard, _thread: thread }
+    }
+
+    pub(crate) fn wait<T>(
+        &self,
+        interest: Interest,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        let deadline = Clock.now() + PATIENCE.into();
+        self.shard.wait(interest, Some(deadline), attempt).expect("it took too long")
+    }
+
+    pub(crate) fn read(&self, id: ConnId, into: &mut [u8]) -> io::Result<usize> {
+        self.wait(Interest::Read(id), |access| {
+            let now = access.now;
+            match access.stack.conn_mut(id).unwrap().read(now, into) {
+                Err(taut_core::ReadError::WouldBlock) => Poll::Pending,
+                other => Poll::Ready(other.map_err(io::Error::other)),
+            }
+        })
+    }
+
+    pub(crate) fn write_all(&self, id: ConnId, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            let wrote = self.wait(Interest::Write(id), |access| {
+                let now = access.now;
+                match access.stack.conn_mut(id).unwrap().write(now, data) {
+                    Err(taut_core::WriteError::WouldBlock) => Poll::Pending,
+                    other => Poll::Ready(other.map_err(io::Error::other)),
+                }
+            })?;
+            data = &data[wrote..];
+        }
+        Ok(())
+    }
+
+    /// Bytes that the connection counts as below TCP.
+    pub(crate) fn below(&self, id: ConnId) -> u64 {
+        self.shard.access(|access| below(access, id))
+    }
+}
+
+pub(crate) fn below(access: &mut Access<'_>, id: ConnId) -> u64 {
+    access.stack.conn(id).unwrap().info(access.now).wmem_alloc.into()
+}
+
+/// Two hosts over a line, with a connection between them.
+pub(crate) struct Pair {
+    pub(crate) near: Host,
+    pub(crate) far: Host,
+    pub(crate) line: Line,
+    /// The connection at the near end, and at the far end.
+    pub(crate) conns: [ConnId; 2],
+    listener: ListenerId,
+}
+
+fn far_address() -> SocketAddr {
+    FAR.parse().unwrap()
+}
+
+/// A connection from the near host to the far one: its name at both ends.
+fn connect(near: &Host, far: &Host, listener: ListenerId, options: &ConnOptions) -> [ConnId; 2] {
+    let begin = |access: &mut Access<'_>| access.stack.connect(access.now, far_address(), options);
+    let client = near.shard.access(begin).unwrap();
+    let server = far.wait(Interest::Accept(listener), |access| match access.stack.accept(listener) {
+        Some((id, _)) => Poll::Ready(Ok(id)),
+        None => Poll::Pending,
+    });
+    near.wait(Interest::Write(client), |access| {
+        let state = access.stack.conn(client).unwrap().state();
+        if state.is_synchronized() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .unwrap();
+    [client, server.unwrap()]
+}
+
+impl Pair {
+    pub(crate) fn new(caps: LinkCaps, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        Self::over(Line::new(caps), configure)
+    }
+
+    /// The near end's device is slow: its packets are sent without the stack's lock.
+    pub(crate) fn slow(caps: LinkCaps, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        Self::over(Line::slow(caps), configure)
+    }
+
+    fn over((line, [near, far]): (Line, [Device; 2]), configure: impl FnOnce(&mut StackConfig)) -> Self {
+        let (near, far) = (Host::new(NEAR, near, configure), Host::new("10.0.0.2", far, |_| {}));
+        let listen = |access: &mut Access<'_>| access.stack.listen(far_address(), ListenOptions::default());
+        let listener = far.shard.access(listen).unwrap();
+        let conns = connect(&near, &far, listener, &ConnOptions::default());
+        Self { near, far, line, conns, listener }
+    }
+
+    /// Another connection.
+    pub(crate) fn connect(&self) -> [ConnId; 2] {
+        connect(&self.near, &self.far, self.listener, &ConnOptions::default())
+    }
+
+    /// Another connection, with TCP_NODELAY at the near end.
+    pub(crate) fn connect_nodelay(&self) -> [ConnId; 2] {
+        let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
+        connect(&self.near, &self.far, self.listener, &options)
+    }
+
+    /// Sends bytes from the near end, which must arrive unchanged.
+    pub(crate) fn send(&self, len: usize, seed: u64) {
+        let mut rng = Rng(seed | 1);
+        let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| self.near.write_all(self.conns[0], &data).unwrap());
+            let (mut got, mut chunk) = (Vec::new(), vec![0; 65_536]);
+            while got.len() < len {
+                let count = self.far.read(self.conns[1], &mut chunk).unwrap();
+                got.extend_from_slice(&chunk[..count]);
+            }
+            assert!(got == data, "bytes intact and in order");
+        });
+    }
+
+    /// Everything was acknowledged, and every ticket is back.
+    pub(crate) fn settle(&self) {
+        eventually("all tickets are back", || {
+            self.line.complete_all();
+            self.near.below(self.conns[0]) == 0 && self.line.tickets(0).is_empty()
+        });
+    }
+}
+
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Clock.now();
+    while !is_so() {
+        assert!(Clock.now().since(start) < PATIENCE.into(), "still not: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,13 @@
+//! The tests of `taut-gateway`, one program: it is linked once.
+#![allow(missing_docs, reason = "tests")]
+
+mod copies;
+mod flows;
+mod icmp;
+mod last_bytes;
+mod live;
+mod namespace;
+mod proxy;
+mod rules;
+mod stalled;
+mod support;

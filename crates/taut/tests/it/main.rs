@@ -1,0 +1,39 @@
+//! The tests of `taut`, one program: it is linked once.
+#![allow(missing_docs, reason = "tests")]
+
+mod abuse;
+mod accecn;
+mod adapters;
+mod autoconf;
+mod below;
+mod blocking;
+mod cancel;
+mod churn;
+mod congestion;
+mod control;
+mod ecn;
+mod examples;
+mod fast_open;
+mod frames;
+mod grpc;
+mod incoming;
+mod link;
+mod marker;
+mod net;
+mod packet;
+mod pair;
+mod path_mtu;
+mod portable;
+mod priority;
+mod qdisc;
+mod quic;
+mod relay;
+mod replay;
+mod shards;
+mod tokio_sockets;
+mod tools;
+mod turns;
+mod udp;
+mod wire;
+mod xdp;
+mod zerocopy;
