@@ -30,7 +30,7 @@
 //! moved sent data to a queue of its own, "is the head" was always true and autocorking never happened,
 //! unnoticed for months; since then the question is whether anything is unacknowledged.
 
-use super::tsq;
+use super::small_queue;
 use crate::words::Instant;
 
 /// What small writes wait for.
@@ -136,7 +136,7 @@ pub(crate) struct Autocork {
 
 /// Whether a packet is below TCP whose completion resumes the connection: some data, and not ACKs alone.
 pub(super) const fn data_is_below(outstanding: u32) -> bool {
-    outstanding >= tsq::truesize(1)
+    outstanding >= small_queue::truesize(1)
 }
 
 /// Whether the tail waits for a completion.
@@ -151,7 +151,7 @@ pub(crate) fn holds(input: Autocork) -> bool {
         data_is_below(input.outstanding) && input.unsent < u64::from(input.size_goal)
     } else {
         // Linux's counter has a bias of one, so that equal sizes hold.
-        input.outstanding.saturating_add(1) > tsq::truesize(input.tail_len)
+        input.outstanding.saturating_add(1) > small_queue::truesize(input.tail_len)
     };
     mode_holds && waits && input.tail_len < input.size_goal && !input.tail_is_eor
 }
@@ -166,7 +166,7 @@ mod tests {
         unsent: 50,
         size_goal: 65_160,
         records: 1,
-        outstanding: tsq::truesize(100),
+        outstanding: small_queue::truesize(100),
         tail_is_eor: false,
         in_stream: false,
     };
@@ -178,7 +178,10 @@ mod tests {
         assert!(!holds(Autocork { tail_len: 101, ..HOLDING }), "the tail is larger than the data below");
         assert!(!holds(Autocork { mode: AutocorkMode::Off, ..HOLDING }));
         assert!(!holds(Autocork { records: 0, ..HOLDING }), "never hold the head");
-        assert!(!holds(Autocork { outstanding: tsq::ACK_TRUESIZE, ..HOLDING }), "an ACK holds nothing");
+        assert!(
+            !holds(Autocork { outstanding: small_queue::ACK_TRUESIZE, ..HOLDING }),
+            "an ACK holds nothing"
+        );
         assert!(!holds(Autocork { size_goal: 50, ..HOLDING }), "a full buffer leaves");
         assert!(!holds(Autocork { tail_is_eor: true, ..HOLDING }));
     }
@@ -189,7 +192,7 @@ mod tests {
         let more = [
             Autocork { records: 0, ..stream },
             Autocork { tail_len: 65_159, ..stream },
-            Autocork { outstanding: tsq::truesize(1), ..stream },
+            Autocork { outstanding: small_queue::truesize(1), ..stream },
         ];
         for input in more {
             assert!(holds(input), "{input:?}");
@@ -199,7 +202,7 @@ mod tests {
             Autocork { tail_len: 65_160, ..stream },
             Autocork { unsent: 65_160, ..stream },
             Autocork { tail_is_eor: true, ..stream },
-            Autocork { outstanding: tsq::truesize(0), ..stream },
+            Autocork { outstanding: small_queue::truesize(0), ..stream },
             Autocork { mode: AutocorkMode::Off, ..stream },
         ] {
             assert!(!holds(input), "{input:?}");

@@ -7,7 +7,7 @@ use super::inputs::Candidate;
 use super::pacing::Status;
 use super::plan::{Plan, plan};
 use super::tso_defer::Limited;
-use super::{Blocked, Gate, SendCx, Sender, Totals, tsq};
+use super::{Blocked, Gate, SendCx, Sender, Totals, small_queue};
 use crate::recovery::{CaState, Mode};
 use crate::stats::Counters;
 use crate::words::{Duration, Instant, Output, SendKind, TxTicket};
@@ -186,7 +186,7 @@ impl Sender {
 
     /// A packet without data leaves.
     pub(crate) fn note_bare(&mut self) {
-        self.small_queue.charge(tsq::ACK_TRUESIZE);
+        self.small_queue.charge(small_queue::ACK_TRUESIZE);
         self.segs_out = self.segs_out.wrapping_add(1);
     }
 
@@ -205,13 +205,13 @@ impl Sender {
         if ticket.start != ticket.end {
             self.recovery.on_tx_completed(&(ticket.start..ticket.end));
         }
-        if ticket.truesize > tsq::ACK_TRUESIZE
+        if ticket.truesize > small_queue::ACK_TRUESIZE
             && let Some(ledger) = &mut self.ledger
         {
-            ledger.on_completed(now, ticket.handed, ticket.truesize - tsq::OVERHEAD, totals);
+            ledger.on_completed(now, ticket.handed, ticket.truesize - small_queue::OVERHEAD, totals);
         }
         if ticket.metered {
-            let payload = ticket.truesize - tsq::OVERHEAD;
+            let payload = ticket.truesize - small_queue::OVERHEAD;
             totals.meter.on_completed(&mut self.small_queue.metered, now, ticket.handed, payload);
         }
         self.due |= self.small_queue.release(ticket.truesize) && !self.small_queue.metered.waits();
@@ -272,7 +272,7 @@ impl Sender {
         self.sent = true;
         self.data_segs_out = self.data_segs_out.wrapping_add(segs);
         self.segs_out = self.segs_out.wrapping_add(segs);
-        let truesize = tsq::truesize(plan.payload);
+        let truesize = small_queue::truesize(plan.payload);
         self.small_queue.charge(truesize);
         if cx.device.is_some() {
             totals.meter.on_handed(&mut self.small_queue.metered, plan.payload, plan.mss);
@@ -308,7 +308,7 @@ impl Sender {
         self.pacing.restore(ticket.prior_departure);
         self.owed.hold(&self.pacing, now);
         let _ = self.small_queue.release(ticket.truesize);
-        let payload = ticket.truesize.saturating_sub(tsq::OVERHEAD);
+        let payload = ticket.truesize.saturating_sub(small_queue::OVERHEAD);
         if ticket.metered {
             totals.meter.take_back(&mut self.small_queue.metered, payload);
         }

@@ -5,11 +5,10 @@ use core::ops::Range;
 
 use super::config::{MtuConfig, SendConfig};
 use super::path_mtu::{Decision, PathMtu, View};
+use super::small_queue::{self, Ask, Device, Limit, Pass};
 use super::tso_autosize::{self, Autosize};
 use super::tso_defer::Defer;
-use super::tsq::{self, Limit, Pass};
-use super::tsq_measured::{Ask, Device};
-use super::{AutosizeMode, Blocked, Sender, tsq_measured};
+use super::{AutosizeMode, Blocked, Sender};
 use crate::buffers::BufferTuning;
 use crate::congestion::CongestionConfig;
 use crate::recovery::{CaState, Mode, RecoveryConfig};
@@ -182,17 +181,17 @@ impl Sender {
                 limit: self.measured_limit(cx, device),
                 is_retransmission: retransmit,
             };
-            return tsq_measured::gate(device, ask);
+            return small_queue::measured_gate(device, ask);
         }
         let limit = self.small_queue_limit(cx, payload, retransmit);
-        tsq::gate(cx.config.tsq, self.small_queue.outstanding(), limit, self.recovery.records())
+        small_queue::gate(cx.config.tsq, self.small_queue.outstanding(), limit, self.recovery.records())
     }
 
     /// Payload bytes of all connections that may be below TCP for a packet of this one, where completions are measured.
     pub(crate) fn measured_limit(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let rate = self.congestion.pacing_rate();
         let limit = u64::from(device.limit(cx.mss, cx.config.limit_output_bytes));
-        limit.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
+        limit.saturating_add(small_queue::delayed(rate, cx.tx_delay_us))
     }
 
     /// The same for the size of super-packets: half of it is one packet. While nothing was measured, a packet
@@ -210,14 +209,14 @@ impl Sender {
 
     /// The limit of the small queue for a packet of `payload` bytes.
     pub(super) fn small_queue_limit(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> u64 {
-        tsq::limit(self.limit_of(cx, payload, retransmit))
+        small_queue::limit(self.limit_of(cx, payload, retransmit))
     }
 
     /// Everything that this limit depends on.
     fn limit_of(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> Limit {
         Limit {
             mode: cx.config.tsq,
-            candidate: tsq::truesize(payload),
+            candidate: small_queue::truesize(payload),
             pacing_rate: self.congestion.pacing_rate(),
             delivery_rate: self.delivery_rate(),
             shift: cx.link.pacing_shift,

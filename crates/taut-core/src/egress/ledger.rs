@@ -19,8 +19,7 @@ use super::blocked::Gate;
 use super::chrono::Chrono;
 use super::loans::Loans;
 use super::notsent_lowat::Refill;
-use super::tsq_measured::Meter;
-use super::tsq_paced::Ahead;
+use super::small_queue::{Ahead, Meter};
 use crate::words::{Duration, Histogram, Instant, Lateness};
 
 /// The places where bytes wait, in the order in which they pass them.

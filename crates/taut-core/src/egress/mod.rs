@@ -24,7 +24,7 @@
 //! | | congestion window | the network holds as much as it can; at most half of the window leaves at once |
 //! | | peer's window | the next segment does not fit |
 //! | | `nagle`, `tso_defer` | a partial segment should wait, or a super-packet will soon be bigger |
-//! | | `tsq` | enough is below TCP |
+//! | | `small_queue` | enough is below TCP |
 //!
 //! Between these, `tso_autosize` says how large a packet may be, `path_mtu` tries a larger segment now and
 //! then, and the packet is cut. The gates' names stand once, in `blocked.rs`.
@@ -46,12 +46,10 @@ mod path_mtu;
 mod peer_window;
 mod plan;
 mod sender;
+mod small_queue;
 mod sndbuf;
 mod tso_autosize;
 mod tso_defer;
-mod tsq;
-mod tsq_measured;
-mod tsq_paced;
 mod write;
 mod write_queue;
 
@@ -70,8 +68,8 @@ pub(crate) use pacing::UNLIMITED;
 pub(crate) use path_mtu::PathMtu;
 pub(crate) use plan::Plan;
 pub(crate) use sender::Sender;
+pub(crate) use small_queue::ACK_TRUESIZE;
+pub use small_queue::TsqMode;
 pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
-pub(crate) use tsq::ACK_TRUESIZE;
-pub use tsq::TsqMode;
 pub(crate) use write::Written;

@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use super::inputs::{Candidate, SendCx, cwnd_quota, mtu_probe, split_point};
-use super::tsq::Pass;
+use super::small_queue::Pass;
 use super::{Blocked, Sender, tso_defer};
 use crate::recovery::Mode;
 use crate::words::SendKind;

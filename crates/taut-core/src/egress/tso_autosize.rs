@@ -7,7 +7,7 @@
 //! path drops its end.
 //!
 //! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as
-//! in [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and in any case at most the device's maximum. On
+//! in [`small_queue`](super::small_queue)), at least `tcp_min_tso_segs` (2) segments and in any case at most the device's maximum. On
 //! short paths it may hold more, because a burst there is over before the next one starts:
 //! `gso_max >> (min_rtt / 512 µs)` is added, all of the device's maximum below 512 µs, half of it up to 1 ms,
 //! nothing beyond 16 ms. At most half of cwnd leaves at once, so that two bursts per window keep the ACK

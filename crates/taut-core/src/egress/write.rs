@@ -11,8 +11,8 @@ use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
 use super::loans::{Completion, LEND_MIN, Loans};
 use super::notsent_lowat::{self, Room};
+use super::small_queue;
 use super::sndbuf::{Path, SNDBUF_MIN};
-use super::tsq;
 use super::write_queue::WriteQueue;
 use super::{AutosizeMode, Gate, Ledger, SendCx, Sender, Totals, tso_autosize};
 use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
@@ -280,7 +280,7 @@ impl Sender {
     /// (draft-ietf-ccwg-bbr §4.1.2.4; checked, as in Linux, when a write begins).
     fn note_app_limited(&mut self, cx: &SendCx<'_>) {
         if self.unsent() < u64::from(cx.mss)
-            && self.small_queue.outstanding() < tsq::truesize(1)
+            && self.small_queue.outstanding() < small_queue::truesize(1)
             && self.recovery.in_flight() < self.congestion.cwnd()
             && self.recovery.lost_out() <= self.recovery.retrans_out()
         {
@@ -364,7 +364,7 @@ impl Sender {
     fn room(&self, size_goal: u32, cx: &SendCx<'_>) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
-        let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
+        let queued = self.queue.len() + buffers * u64::from(small_queue::OVERHEAD);
         let (lowat, by_rate) = self.mark(cx);
         Room {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),

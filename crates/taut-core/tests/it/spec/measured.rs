@@ -1,5 +1,5 @@
 //! The small queue that measures, in a whole connection: TSQ-M15 to M18, and M26. The device itself, with
-//! others and over minutes, is in `src/egress/tsq_measured/tests.rs`.
+//! others and over minutes, is in `src/egress/small_queue/measured/tests.rs`.
 
 use taut_core::{Blocked, Duration, Fate, LinkCaps, SetOption, TsqMode};
 

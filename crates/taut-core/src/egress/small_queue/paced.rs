@@ -1,5 +1,5 @@
 //! A small queue above a link that paces: as much below TCP as lasts until the stack looks again. taut's own,
-//! beside the rule of [`tsq`](super::tsq), of whose limit it is a part. Called by `commit` when a connection
+//! beside the rule of [`rule`](super::rule), of whose limit it is a part. Called by `commit` when a connection
 //! that waited at that gate is asked again.
 //!
 //! **Problem.** Where the link holds packets until they may leave (fq), Linux's sender hears of each
@@ -8,7 +8,7 @@
 //! packets of two segments are 4.7 ms at 10 Mbit/s. So the flow has a part of its rate, although nothing on
 //! the path is in its way.
 //!
-//! **Rule.** The limit of [`tsq`](super::tsq) has, beyond what it has anyway,
+//! **Rule.** The limit of [`rule`](super::rule) has, beyond what it has anyway,
 //!
 //! ```text
 //!   rate · ahead        ahead: time, one for the whole stack
@@ -30,7 +30,7 @@
 //! at their own times. But the sender decides earlier what leaves, by `ahead` at most.
 //!
 //! **Numbers.** fq drops the packets of a flow beyond a hundred (`flow_limit`). At least a millisecond of the
-//! rate is in one, as [`tso_autosize`](super::tso_autosize) cuts them, so 50 ms are half of that.
+//! rate is in one, as [`tso_autosize`](crate::egress::tso_autosize) cuts them, so 50 ms are half of that.
 //! `tcp_limit_output_bytes` bounds the whole limit.
 
 use crate::words::{Duration, Instant};

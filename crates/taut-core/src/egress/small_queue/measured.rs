@@ -1,6 +1,6 @@
 //! A small queue that measures: as much below TCP as keeps the device busy until the next completion, and no more.
 //! taut's own (`taut.tsq=measured`); its aim is that of Linux's byte queue limits, for a stack instead of a ring. Called by
-//! `plan` through [`tsq`](super::tsq), by `commit` and by the stack's bookkeeping.
+//! `plan` through [`rule`](super::rule), by `commit` and by the stack's bookkeeping.
 //!
 //! **Problem.** A millisecond of the rate is a guess. A device that interrupts at once needs two packets, one that
 //! sends in bursts of 4 ms needs four times as much, and a driver must set that by hand (`sk_pacing_shift`). Worse,
@@ -75,15 +75,8 @@
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
 //! quarter of the limit because a half may still be enough.
 
-mod gate;
-mod metered;
-
-pub(crate) use gate::{Ask, Device, gate};
-pub(crate) use metered::Metered;
-
-use gate::bytes_in;
-use metered::{IN_LINE, MOST, TURN, WAITS};
-
+use super::gate::{Device, bytes_in};
+use super::metered::{IN_LINE, MOST, Metered, TURN, WAITS};
 use crate::words::{Duration, Instant};
 
 /// What a device should have beyond its completion time.

@@ -4,7 +4,8 @@
 
 use super::*;
 use crate::egress::blocked::Blocked;
-use crate::egress::tsq::Pass;
+use crate::egress::small_queue::gate::{Ask, gate};
+use crate::egress::small_queue::rule::Pass;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,10 +1,9 @@
 //! The gate of the small queue that measures: whether a packet may join those below TCP, and how long it
 //! may be. Pure. Called by `plan` through `inputs.rs`.
 
-use super::Metered;
-use super::metered::TURN;
+use super::metered::{Metered, TURN};
+use super::rule::Pass;
 use crate::egress::blocked::Blocked;
-use crate::egress::tsq::Pass;
 use crate::words::Duration;
 
 /// A packet that asks to pass.

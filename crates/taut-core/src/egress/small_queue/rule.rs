@@ -24,7 +24,7 @@
 //! rate is four milliseconds of the link. So the rate here is at most 9/8 of the delivery rate
 //! ([`TsqMode::Delivered`]). The eighth leaves room to grow in each round trip, and two packets are always
 //! allowed. Above a link that paces, it has what lasts until a thread that is late looks again, too:
-//! [`tsq_paced`](super::tsq_paced).
+//! [`paced`](super::paced).
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
@@ -41,8 +41,8 @@
 //! slow links fell silent between super-packets until 2023. From 2018 to 6.15 the cap did not apply to flows
 //! paced by fq, which then queued 2 ms.
 
-use super::blocked::Blocked;
-use super::tsq_measured::Metered;
+use super::metered::Metered;
+use crate::egress::blocked::Blocked;
 use crate::words::{Duration, LinkCaps};
 
 /// How much data of one connection may be below TCP.
@@ -131,7 +131,7 @@ pub(crate) struct SmallQueue {
     outstanding: u32,
     /// The part of it that is measured, and whether the gate was found shut: then the next completion resumes the
     /// connection.
-    pub(super) metered: Metered,
+    pub(in crate::egress) metered: Metered,
 }
 
 impl SmallQueue {
@@ -178,7 +178,7 @@ pub(crate) struct Limit {
     pub(crate) delivery_rate: Option<u64>,
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
-    /// How late the stack may look at a link that paces ([`tsq_paced`](super::tsq_paced)).
+    /// How late the stack may look at a link that paces ([`paced`](super::paced)).
     pub(crate) ahead: Duration,
     /// TCP_TX_DELAY in microseconds: bytes delayed on purpose do not count as a queue.
     pub(crate) tx_delay_us: u32,
