@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// What a simulated figure comes from.
-const PARTS: [&str; 5] = ["taut-wire", "taut-core", "taut-link", "taut-sim", "taut-lab"];
+const PARTS: [&str; 6] = ["taut-wire", "taut-core", "taut-ethernet", "taut-link", "taut-sim", "taut-lab"];
 
 fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

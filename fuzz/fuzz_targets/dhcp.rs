@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use taut_core::neighbour::{Ethernet, EthernetConfig, FRAME_MAX};
+use taut_ethernet::{Ethernet, EthernetConfig, FRAME_MAX};
 use taut_core::{Duration, Instant, LinkCaps, NetworkError, Stack, StackConfig};
 use taut_wire::{DhcpReply, Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, ether_type, protocol};
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use taut_core::neighbour::{Ethernet, EthernetConfig, FRAME_MAX, Hop, Network, Resolved};
+use taut_ethernet::{Ethernet, EthernetConfig, FRAME_MAX, Hop, Network, Resolved};
 use taut_core::{Duration, Instant, NetworkChange};
 use taut_wire::{Mac, Sum};
 

@@ -86,8 +86,6 @@ mod fast_open;
 mod icmp;
 mod ingress;
 mod ip;
-#[cfg(feature = "ethernet")]
-pub mod neighbour;
 mod options;
 mod recovery;
 mod report;
@@ -107,6 +105,7 @@ pub use datagram::{
 };
 pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode};
 pub use fast_open::{FastOpenFail, FastOpenKeys};
+pub use ip::{Routes, is_host};
 pub use options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
 pub use stack::{

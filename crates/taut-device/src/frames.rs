@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use rustix::net::{SocketType, sockopt};
 use taut_core::LinkCaps;
-use taut_core::neighbour::{Ethernet, EthernetConfig, Services};
 use taut_driver::Device;
+use taut_ethernet::{Ethernet, EthernetConfig, Services};
 use taut_wire::Mac;
 
 use crate::cidr::Cidr;

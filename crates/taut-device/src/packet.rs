@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_core::LinkCaps;
-use taut_core::neighbour::{Ethernet, EthernetConfig, Network, Role};
 use taut_driver::Device;
+use taut_ethernet::{Ethernet, EthernetConfig, Network, Role};
 pub use taut_wire::Mac;
 use taut_wire::ndp;
 

@@ -51,9 +51,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use taut_core::neighbour::{Ethernet, EthernetConfig};
 use taut_core::{LinkCaps, NetworkChange};
 use taut_driver::Device;
+use taut_ethernet::{Ethernet, EthernetConfig};
 use taut_wire::{Mac, ethernet};
 
 use crate::cidr::Cidr;

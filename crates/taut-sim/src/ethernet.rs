@@ -3,7 +3,7 @@
 //! beside [`World`](crate::World), whose wires carry IP packets between hosts that know the way.
 //!
 //! ```text
-//!   Stack ◀── changes, packets ── taut_core::neighbour::Ethernet ◀── frames ──▶ switch: learns who is where, floods the rest
+//!   Stack ◀── changes, packets ── taut_ethernet::Ethernet ◀── frames ──▶ switch: learns who is where, floods the rest
 //!                                                                               ▲
 //!                                                          DhcpServer ──────────┘
 //! ```
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Resolved};
 use taut_core::{
     Duration, Fate, Frame, Instant, KeptPacket, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig, Transmit,
     TxTicket,
 };
+use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Resolved};
 use taut_wire::{Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, dhcp, ether_type, ethernet, protocol, udp};
 
 use crate::event::BEGIN;

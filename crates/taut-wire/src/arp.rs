@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet (RFC 826): which station has an address. Called by the core's `neighbour`.
+//! ARP for IPv4 over Ethernet (RFC 826): which station has an address. Called by `taut-ethernet`.
 
 use core::net::Ipv4Addr;
 

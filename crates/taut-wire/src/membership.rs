@@ -1,6 +1,6 @@
 //! Membership in multicast groups: queries of routers and switches, and the reports of hosts. IGMPv3 (RFC
 //! 3376) for IPv4, MLDv2 (RFC 3810) for IPv6, and the reports of their predecessors (RFC 2236, RFC 2710), for
-//! a link whose querier knows only those. Called by the core's `neighbour`.
+//! a link whose querier knows only those. Called by `taut-ethernet`.
 //!
 //! ```text
 //!   querier ── GroupQuery::parse ──▶ host ── emit_report, emit_old_report ──▶ routers and switches

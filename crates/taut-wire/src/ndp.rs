@@ -1,5 +1,4 @@
-//! Neighbour solicitations and advertisements (RFC 4861 §4.3, §4.4): which station has an IPv6 address. Called by the core's
-//! `neighbour`. Routers' messages and redirects are not read.
+//! Neighbour solicitations and advertisements (RFC 4861 §4.3, §4.4): which station has an IPv6 address. Called by `taut-ethernet`. Routers' messages and redirects are not read.
 
 use core::net::{IpAddr, Ipv6Addr};
 

@@ -1,5 +1,5 @@
 //! Router solicitations and advertisements (RFC 4861 §4.1, §4.2): which routers a link has, and which prefixes its addresses.
-//! Called by the core's `neighbour`. A host's half; that of a router is in `advertising.rs`.
+//! Called by `taut-ethernet`. A host's half; that of a router is in `advertising.rs`.
 
 mod advertising;
 

@@ -29,7 +29,8 @@ pub(crate) struct Addresses {
 }
 
 /// Whether a host can have this address at all, on a link.
-pub(crate) fn is_host(ip: IpAddr) -> bool {
+#[must_use]
+pub fn is_host(ip: IpAddr) -> bool {
     let is_other = match ip {
         // 0/8 is "this network". Linux takes what was reserved in 1989, 240/4, for ordinary addresses.
         IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_broadcast(),

@@ -11,4 +11,6 @@ pub(crate) mod path_mtu;
 pub(crate) mod reassembly;
 pub(crate) mod routes;
 
+pub use addresses::is_host;
 pub use reassembly::FragmentConfig;
+pub use routes::Routes;

@@ -1,6 +1,6 @@
 //! The routes of a host: which router, if any, a packet goes to. RFC 1122 §3.3.1, RFC 1812 §5.2.4.3 (the longest match), RFC
 //! 4191 (more-specific routes). Asked when a connection or a datagram begins (`stack/network.rs`), and below by the link layer
-//! for each packet (`neighbour/ethernet.rs`).
+//! for each packet (`taut-ethernet`).
 //!
 //! **Rule.** Of the routes whose prefix a destination has, the one with the longest prefix; of equally long ones, the one that
 //! was added first. They are kept in this order, so the first that matches is it: a host has a handful. The table is bounded,
@@ -15,16 +15,18 @@ use crate::words::{NetworkError, Route};
 /// The most routes of a host.
 const ROUTES_MAX: usize = 256;
 
+/// Routes, longer prefixes first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes {
-    /// Longer prefixes first.
+pub struct Routes {
     list: Vec<Route>,
 }
 
 impl Routes {
+    /// Adds a route, or replaces the one with the same prefix and router.
+    ///
     /// # Errors
     /// [`NetworkError::InvalidRoute`], [`NetworkError::InvalidAddress`] or [`NetworkError::TooMany`].
-    pub(crate) fn add(&mut self, route: Route) -> Result<(), NetworkError> {
+    pub fn add(&mut self, route: Route) -> Result<(), NetworkError> {
         let is_v4 = route.to.address.is_ipv4();
         if !route.to.is_valid() {
             return Err(NetworkError::InvalidAddress);
@@ -45,9 +47,11 @@ impl Routes {
         Ok(())
     }
 
+    /// Removes the route with the same prefix and router.
+    ///
     /// # Errors
     /// [`NetworkError::NotFound`].
-    pub(crate) fn remove(&mut self, route: &Route) -> Result<(), NetworkError> {
+    pub fn remove(&mut self, route: &Route) -> Result<(), NetworkError> {
         let at = self.position(route).ok_or(NetworkError::NotFound)?;
         self.list.remove(at);
         Ok(())
@@ -58,16 +62,19 @@ impl Routes {
     }
 
     /// The route to a destination.
-    pub(crate) fn find(&self, to: IpAddr) -> Option<&Route> {
+    #[must_use]
+    pub fn find(&self, to: IpAddr) -> Option<&Route> {
         self.list.iter().find(|route| route.to.contains(to))
     }
 
     /// Whether there is any route for a family.
-    pub(crate) fn has_family_of(&self, ip: IpAddr) -> bool {
+    #[must_use]
+    pub fn has_family_of(&self, ip: IpAddr) -> bool {
         self.list.iter().any(|route| route.to.address.is_ipv4() == ip.is_ipv4())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Route> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.list.iter()
     }
 }

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use taut_core::Instant;
-use taut_core::neighbour::{Ethernet, FRAME_MAX};
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
+use taut_ethernet::{Ethernet, FRAME_MAX};
 use taut_wire::VnetHeader;
 
 use super::carrier::Carrier;

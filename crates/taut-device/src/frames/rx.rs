@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-use taut_core::neighbour::Arrival;
 use taut_core::{NetworkChange, RxChecksum};
 use taut_driver::{News, Received, RxDevice};
+use taut_ethernet::Arrival;
 use taut_wire::{VnetHeader, ethernet};
 
 use super::carrier::{Carrier, Heard};

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::neighbour::{Ethernet, Hop};
 use taut_core::{Duration, GATHER_MAX, Instant, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
+use taut_ethernet::{Ethernet, Hop};
 
 use super::line::{Parcel, Shared, now};
 use crate::packet::below::{Below, Gone};

@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
 use rustix::net::netdevice;
-use taut_core::neighbour::{Ethernet, FRAME_MAX, Hop, Resolved};
 use taut_core::{Duration, Instant, KeptPacket, NetworkChange, TxPacket, TxTicket};
 use taut_driver::Sent;
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
+use taut_ethernet::{Ethernet, FRAME_MAX, Hop, Resolved};
 use taut_wire::{Mac, VnetHeader, ndp};
 
 use super::no_route;

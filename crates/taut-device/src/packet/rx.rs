@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use rustix::io::Errno;
 use taut_core::NetworkChange;
-use taut_core::neighbour::Arrival;
 use taut_driver::{News, Received, RxDevice};
+use taut_ethernet::Arrival;
 use taut_wire::{VnetHeader, ethernet};
 
 use super::line::{Shared, now};

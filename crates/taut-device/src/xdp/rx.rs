@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::neighbour::Arrival;
 use taut_core::{NetworkChange, RxChecksum};
 use taut_driver::{News, Received, RxDevice};
+use taut_ethernet::Arrival;
 use taut_wire::{IpHeader, VnetHeader, checksum, ethernet, protocol, tcp, udp};
 
 use super::Program;

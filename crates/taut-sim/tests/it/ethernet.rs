@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use taut_core::neighbour::{EthernetConfig, Network};
 use taut_core::{ConnId, ConnOptions, Duration, ListenOptions, Stack};
+use taut_ethernet::{EthernetConfig, Network};
 use taut_sim::ethernet::{Port, Segment};
 
 const BYTES: usize = 300_000;

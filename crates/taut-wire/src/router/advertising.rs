@@ -1,5 +1,5 @@
 //! A router's half: solicitations, read; advertisements, written, with the link's prefixes, its MTU, and name
-//! servers (RFC 8106). Called by the core's `neighbour`.
+//! servers (RFC 8106). Called by `taut-ethernet`.
 
 use core::net::{IpAddr, Ipv6Addr};
 

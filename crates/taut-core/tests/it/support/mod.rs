@@ -6,8 +6,6 @@
 #[macro_use]
 pub(crate) mod trace;
 
-pub(crate) mod link;
-
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;

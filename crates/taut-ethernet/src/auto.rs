@@ -12,15 +12,15 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{Arp, Mac, Ndp, PrefixInformation, RouterAdvertisement, RouterOption, ndp};
 
-use super::entry::Word;
-use super::ethernet::{Ethernet, Outgoing};
-use super::own::{Act, Conflict, Lifetime};
-use super::routers::{self, LINK_LOCAL, News};
-use crate::ip::addresses::is_host;
-use crate::words::{Duration, Instant, Network, NetworkChange, Route};
+use crate::cache::Word;
+use crate::ethernet::{Ethernet, Outgoing};
+use crate::own::{Act, Conflict, Lifetime};
+use crate::routers::{self, LINK_LOCAL, News};
+use taut_core::is_host;
+use taut_core::{Duration, Instant, Network, NetworkChange, Route};
 
 /// While so many changes wait for the stack, advertisements are lost, as on the wire: 46 prefixes fit into one.
-pub(super) const CHANGES_MAX: usize = 256;
+pub(crate) const CHANGES_MAX: usize = 256;
 /// MAX_RTR_SOLICITATION_DELAY, RFC 4861 §10.
 const SOLICIT_WITHIN: Duration = Duration::from_secs(1);
 /// Addresses that are made of prefixes. Linux: `max_addresses`.
@@ -28,11 +28,11 @@ const AUTOS_MAX: usize = 16;
 /// The least MTU that a router is believed (RFC 8200 §5).
 const MTU_MIN: u32 = 1_280;
 
-pub(super) const fn default_route(via: IpAddr) -> Route {
+pub(crate) const fn default_route(via: IpAddr) -> Route {
     Route { to: Network { address: via, prefix: 0 }, via: Some(via), source: None }
 }
 
-pub(super) const fn on_link(to: Network) -> Route {
+pub(crate) const fn on_link(to: Network) -> Route {
     Route { to, via: None, source: None }
 }
 
@@ -50,7 +50,7 @@ impl<P> Ethernet<P> {
 
     /// The stack's owner changes the network. Returns whether the stack may be told at once: an address is checked first, and
     /// [`poll_change`](Self::poll_change) tells when it may be used. If another station has it, nothing more is heard of it but
-    /// [`duplicates`](super::EthernetStats::duplicates).
+    /// [`duplicates`](crate::EthernetStats::duplicates).
     pub fn change_network(&mut self, now: Instant, change: NetworkChange) -> bool {
         match change {
             NetworkChange::AddAddress(own) if !self.own.knows(own.address) => {
@@ -71,14 +71,10 @@ impl<P> Ethernet<P> {
             // The stack checks them by the same rules, and reports errors.
             NetworkChange::AddRoute(route) => _ = self.routes.add(route),
             NetworkChange::RemoveRoute(route) => _ = self.routes.remove(&route),
-            NetworkChange::AddAddress(_)
-            | NetworkChange::Deprecate { .. }
-            | NetworkChange::SetMtu(_)
-            | NetworkChange::AddNameServer(_)
-            | NetworkChange::RemoveNameServer(_)
-            | NetworkChange::SetLease(_) => {}
             NetworkChange::JoinGroup(group) => self.change_group(now, group, true),
             NetworkChange::LeaveGroup(group) => self.change_group(now, group, false),
+            // An address that is known, its preference, the MTU, name servers and the lease are the stack's alone.
+            _ => {}
         }
         self.report_groups(now);
         true
@@ -92,7 +88,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Begins, checks addresses, asks for routers, and forgets what is over.
-    pub(super) fn configure(&mut self, now: Instant) {
+    pub(crate) fn configure(&mut self, now: Instant) {
         if !self.has_begun {
             self.has_begun = true;
             if self.routers.is_some() {
@@ -161,7 +157,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Another station says that it has an address of this host, or wants it.
-    pub(super) fn on_claim(&mut self, now: Instant, ip: IpAddr) {
+    pub(crate) fn on_claim(&mut self, now: Instant, ip: IpAddr) {
         self.stats.conflicts += 1;
         match self.own.conflict(now, ip) {
             Conflict::None | Conflict::Counted => {}
@@ -185,7 +181,7 @@ impl<P> Ethernet<P> {
     }
 
     /// A router advertises. What it says has passed the checks of RFC 4861 §6.1.2.
-    pub(super) fn on_advertisement(
+    pub(crate) fn on_advertisement(
         &mut self,
         now: Instant,
         src: Ipv6Addr,

@@ -1,16 +1,16 @@
 //! Groups of multicast: what a link reports, how it answers queries, and who receives a group's datagrams:
 //! the statements IGMP, MLD and MCAST of docs/ethernet.md. One host at the station 02:00:00:00:00:02.
 
-use crate::support::link;
+use crate::link;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Network};
 use taut_core::{
     DatagramError, DatagramId, DatagramKind, DatagramOption, DatagramOptions, Duration, Event, Fate, Frame,
     Instant, LinkCaps, NetworkChange, RxChecksum, RxPacket, SendMeta, Stack, StackConfig, Transmit,
 };
+use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Network};
 use taut_wire::{Ecn, EthernetHeader, IpHeader, Mac, Sum, UdpHeader, ether_type, protocol, udp};
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);

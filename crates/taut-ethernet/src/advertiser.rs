@@ -9,11 +9,11 @@
 //!
 //! All go to everybody: a thousand solicitations make one advertisement in 3 s.
 
-use super::random::Random;
-use crate::words::{Duration, Instant};
+use crate::random::Random;
+use taut_core::{Duration, Instant};
 
 /// MaxRtrAdvInterval.
-pub(super) const EVERY_MAX: Duration = Duration::from_secs(600);
+pub(crate) const EVERY_MAX: Duration = Duration::from_secs(600);
 const EVERY_MIN: Duration = Duration::from_secs(200);
 const INITIAL: u8 = 3;
 const INITIAL_EVERY_MAX: Duration = Duration::from_secs(16);
@@ -21,7 +21,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 const APART: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub(super) struct Advertiser {
+pub(crate) struct Advertiser {
     at: Instant,
     last: Option<Instant>,
     /// Those that nobody asked for, up to [`INITIAL`].
@@ -31,23 +31,23 @@ pub(super) struct Advertiser {
 
 impl Advertiser {
     /// The first one is due at once.
-    pub(super) const fn new(keys: (u64, u64)) -> Self {
+    pub(crate) const fn new(keys: (u64, u64)) -> Self {
         Self { at: Instant::ZERO, last: None, sent: 0, random: Random::new(keys) }
     }
 
     /// When the next one is due.
-    pub(super) const fn next(&self) -> Instant {
+    pub(crate) const fn next(&self) -> Instant {
         self.at
     }
 
     /// A host asks.
-    pub(super) fn on_solicitation(&mut self, now: Instant) {
+    pub(crate) fn on_solicitation(&mut self, now: Instant) {
         let earliest = self.last.map_or(now, |last| now.max(last + APART));
         self.at = self.at.min(earliest + self.random.span(ANSWER_WITHIN));
     }
 
     /// Whether one is due now: it is sent.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if now < self.at {
             return false;
         }

@@ -5,29 +5,27 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use taut_wire::{Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, dhcp, ether_type, ethernet, protocol, udp};
 
-use super::ethernet::FRAME_MAX;
-
 const IP_LEN: usize = 20;
 const HOP_LIMIT: u8 = 64;
 /// The longest frame: a server's answer.
-pub(super) const FRAME_LEN: usize = ethernet::HEADER_LEN + IP_LEN + udp::HEADER_LEN + dhcp::REPLY_MAX;
+pub(crate) const FRAME_LEN: usize = ethernet::HEADER_LEN + IP_LEN + udp::HEADER_LEN + dhcp::REPLY_MAX;
 
 /// The ports from which and to which one end sends.
 #[derive(Clone, Copy)]
-pub(super) struct Ports {
+pub(crate) struct Ports {
     src: u16,
     dst: u16,
 }
 
 impl Ports {
-    pub(super) const OF_CLIENT: Self = Self { src: dhcp::CLIENT_PORT, dst: dhcp::SERVER_PORT };
-    pub(super) const OF_SERVER: Self = Self { src: dhcp::SERVER_PORT, dst: dhcp::CLIENT_PORT };
+    pub(crate) const OF_CLIENT: Self = Self { src: dhcp::CLIENT_PORT, dst: dhcp::SERVER_PORT };
+    pub(crate) const OF_SERVER: Self = Self { src: dhcp::SERVER_PORT, dst: dhcp::CLIENT_PORT };
 }
 
 /// The message of a packet between these ports, if it is for a destination that `is_for_us`; `None` for
 /// other packets, `Some(None)` for a broken one.
 #[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
-pub(super) fn message_of(
+pub(crate) fn message_of(
     packet: &[u8],
     ports: Ports,
     is_for_us: impl Fn(IpAddr) -> bool,
@@ -49,8 +47,8 @@ pub(super) fn message_of(
 }
 
 /// Writes a frame with the message that `write` writes, and returns its length.
-pub(super) fn emit(
-    buf: &mut [u8; FRAME_MAX],
+pub(crate) fn emit(
+    buf: &mut [u8; FRAME_LEN],
     (src, to): (Mac, Mac),
     (from, dst): (Ipv4Addr, Ipv4Addr),
     ports: Ports,

@@ -10,7 +10,7 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use taut_wire::{Mac, PrefixInformation};
 
-use crate::words::{Duration, Instant, Network};
+use taut_core::{Duration, Instant, Network};
 
 /// MAX_RTR_SOLICITATIONS and RTR_SOLICITATION_INTERVAL, RFC 4861 §10.
 const SOLICITATIONS: u8 = 3;
@@ -26,7 +26,7 @@ const INTERFACE_BITS: u8 = 64;
 
 /// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(crate) enum News {
     /// A default router, or no more.
     Router(Ipv6Addr, bool),
     /// A prefix is on the link, or no more.
@@ -34,7 +34,7 @@ pub(super) enum News {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Routers {
+pub(crate) struct Routers {
     /// Default routers, and until when.
     routers: Vec<(Ipv6Addr, Instant)>,
     /// Prefixes on the link, and until when.
@@ -45,23 +45,23 @@ pub(super) struct Routers {
 }
 
 /// Seconds of an advertisement as a point in time; all ones is for ever (RFC 4861 §4.6.2).
-pub(super) fn until(now: Instant, seconds: u32) -> Instant {
+pub(crate) fn until(now: Instant, seconds: u32) -> Instant {
     if seconds == u32::MAX { Instant::NEVER } else { now + Duration::from_secs(seconds.into()) }
 }
 
 /// fe80::/10 (RFC 4291 §2.5.6).
-pub(super) const LINK_LOCAL: Network =
+pub(crate) const LINK_LOCAL: Network =
     Network { address: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), prefix: 10 };
 
 /// The address that a station makes of a prefix of 64 bits (RFC 4291 appendix A, RFC 2464 §4).
-pub(super) fn address_in(prefix: Ipv6Addr, Mac([a, b, c, d, e, f]): Mac) -> Network {
+pub(crate) fn address_in(prefix: Ipv6Addr, Mac([a, b, c, d, e, f]): Mac) -> Network {
     let interface = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
     let bits = prefix.to_bits() >> 64 << 64 | u128::from(interface);
     Network { address: Ipv6Addr::from_bits(bits).into(), prefix: 64 }
 }
 
 /// Whether a host makes an address of it (RFC 4862 §5.5.3 (a) to (d)).
-pub(super) fn makes_address(info: &PrefixInformation) -> bool {
+pub(crate) fn makes_address(info: &PrefixInformation) -> bool {
     info.autonomous
         && info.len == 128 - INTERFACE_BITS
         && info.valid_s > 0
@@ -75,7 +75,7 @@ fn is_prefix(info: &PrefixInformation) -> bool {
 }
 
 /// When an address is to end that has been advertised again (RFC 4862 §5.5.3 (e)).
-pub(super) fn prolonged(now: Instant, old: Instant, advertised: Instant) -> Instant {
+pub(crate) fn prolonged(now: Instant, old: Instant, advertised: Instant) -> Instant {
     let least = now + TWO_HOURS;
     if advertised > least || advertised >= old {
         advertised
@@ -88,12 +88,12 @@ pub(super) fn prolonged(now: Instant, old: Instant, advertised: Instant) -> Inst
 
 impl Routers {
     /// Asks for routers from now on.
-    pub(super) const fn solicit(&mut self, now: Instant) {
+    pub(crate) const fn solicit(&mut self, now: Instant) {
         (self.sent, self.solicit_at) = (0, Some(now));
     }
 
     /// Whether a solicitation is to be sent now.
-    pub(super) fn wants_solicitation(&mut self, now: Instant) -> bool {
+    pub(crate) fn wants_solicitation(&mut self, now: Instant) -> bool {
         if self.solicit_at.is_none_or(|at| at > now) {
             return false;
         }
@@ -103,7 +103,7 @@ impl Routers {
     }
 
     /// A router says that it is one for so many seconds. Nobody is asked any more (RFC 4861 §6.3.7).
-    pub(super) fn on_router(&mut self, now: Instant, router: Ipv6Addr, seconds: u16) -> Option<News> {
+    pub(crate) fn on_router(&mut self, now: Instant, router: Ipv6Addr, seconds: u16) -> Option<News> {
         let known = self.routers.iter().position(|(other, _)| *other == router);
         if seconds > 0 {
             self.solicit_at = None;
@@ -126,7 +126,7 @@ impl Routers {
     }
 
     /// A prefix is on the link (RFC 4861 §6.3.4).
-    pub(super) fn on_prefix(&mut self, now: Instant, info: &PrefixInformation) -> Option<News> {
+    pub(crate) fn on_prefix(&mut self, now: Instant, info: &PrefixInformation) -> Option<News> {
         if !info.on_link || !is_prefix(info) {
             return None;
         }
@@ -147,14 +147,14 @@ impl Routers {
     }
 
     /// When something is due.
-    pub(super) fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         let routers = self.routers.iter().map(|(_, until)| *until);
         let prefixes = self.prefixes.iter().map(|(_, until)| *until);
         routers.chain(prefixes).chain(self.solicit_at).min().unwrap_or(Instant::NEVER)
     }
 
     /// A router or prefix whose time is over.
-    pub(super) fn expire(&mut self, now: Instant) -> Option<News> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<News> {
         if let Some(at) = self.routers.iter().position(|(_, until)| *until <= now) {
             return Some(News::Router(self.routers.remove(at).0, false));
         }

@@ -17,11 +17,11 @@ use taut_wire::{
     Advertising, DhcpAnswer, DhcpAsked, DhcpGrant, DhcpTerms, Mac, PrefixInformation, domain, ethernet,
 };
 
-use super::advertiser::{Advertiser, EVERY_MAX};
-use super::bootp::{self, Ports};
-use super::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
-use super::lease_server::{LeaseServer, Verdict};
-use crate::words::{Duration, Instant, Network};
+use crate::advertiser::{Advertiser, EVERY_MAX};
+use crate::dhcp::bootp::{self, Ports};
+use crate::dhcp::server::{LeaseServer, Verdict};
+use crate::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
+use taut_core::{Duration, Instant, Network};
 
 const HOP_LIMIT: u8 = 64;
 /// Answers that wait to be sent; a device takes them with each batch.
@@ -108,7 +108,7 @@ pub struct Leases {
 
 /// The services of a host that has some.
 #[derive(Debug)]
-pub(super) struct Serving {
+pub(crate) struct Serving {
     config: Services,
     leases: Option<LeaseServer>,
     advertiser: Option<Advertiser>,
@@ -128,7 +128,7 @@ struct Answer {
 }
 
 impl Serving {
-    pub(super) fn new(mut config: Services, keys: (u64, u64)) -> Box<Self> {
+    pub(crate) fn new(mut config: Services, keys: (u64, u64)) -> Box<Self> {
         config.prefixes.truncate(PREFIXES_MAX);
         if let Some(leases) = &mut config.leases {
             leases.time_s = leases.time_s.max(60);
@@ -142,21 +142,21 @@ impl Serving {
         Box::new(Self { config, leases, advertiser, answers: VecDeque::new(), advertises_now: false })
     }
 
-    pub(super) fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         self.advertiser.as_ref().map_or(Instant::NEVER, Advertiser::next)
     }
 
-    pub(super) const fn is_router(&self) -> bool {
+    pub(crate) const fn is_router(&self) -> bool {
         self.advertiser.is_some()
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.advertiser.as_mut().is_some_and(|advertiser| advertiser.is_due(now)) {
             self.advertises_now = true;
         }
     }
 
-    pub(super) fn on_solicitation(&mut self, now: Instant) {
+    pub(crate) fn on_solicitation(&mut self, now: Instant) {
         if let Some(advertiser) = &mut self.advertiser {
             advertiser.on_solicitation(now);
         }
@@ -258,12 +258,12 @@ impl Serving {
 
 impl<P> Ethernet<P> {
     /// The services, if there are some.
-    pub(super) fn serving(&mut self) -> Option<&mut Serving> {
+    pub(crate) fn serving(&mut self) -> Option<&mut Serving> {
         if cfg!(feature = "dhcp") { self.serving.as_deref_mut() } else { None }
     }
 
     /// Takes a packet of IPv4 that is a client's message for this host. Others are left to the stack.
-    pub(super) fn take_question(&mut self, now: Instant, packet: &[u8]) -> bool {
+    pub(crate) fn take_question(&mut self, now: Instant, packet: &[u8]) -> bool {
         let Some(Serving { config: Services { leases: Some(leases), .. }, .. }) = self.serving() else {
             return false;
         };
@@ -283,7 +283,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Writes the next answer or advertisement, and returns the length of its frame.
-    pub(super) fn poll_service(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
+    pub(crate) fn poll_service(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let mac = self.config.mac;
         let serving = self.serving()?;
         if let Some(answer) = serving.answers.pop_front() {

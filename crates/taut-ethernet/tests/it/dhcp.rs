@@ -1,13 +1,13 @@
 //! An address of IPv4 from a server: the statements DHCP of docs/ethernet.md. One host at the station
 //! 02:00:00:00:00:02, and a server whose messages are written by hand.
 
-use crate::support::link;
+use crate::link;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Network, Role};
 use taut_core::{Duration, Instant, Lease, LinkCaps, NetworkChange, NetworkError, Route, Stack, StackConfig};
+use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Network, Role};
 use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, ether_type, protocol, udp};
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);

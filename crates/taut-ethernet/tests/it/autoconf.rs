@@ -1,12 +1,12 @@
 //! Addresses that are checked before they are used, and links that configure themselves: the statements DAD and SLAAC of
 //! docs/ethernet.md. One host at the station 02:00:00:00:00:02, and frames written by hand.
 
-use crate::support::link;
+use crate::link;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use taut_core::neighbour::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Network};
 use taut_core::{Duration, Instant, NetworkChange, Route};
+use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, Network};
 use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, Sum, ether_type, ndp, protocol, router};
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);

@@ -16,23 +16,28 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use taut_wire::Mac;
 
-use super::entry::{Due, Entry, NeighbourState, Word};
-use crate::words::{Duration, Endpoint, Instant};
+use taut_core::{Duration, Instant};
+
+mod entry;
+
+pub use entry::NeighbourState;
+pub(crate) use entry::Word;
+use entry::{Due, Entry};
 
 const SETS: usize = 128;
 const WAYS: usize = 4;
 /// 512 neighbours: the number that Linux keeps for long (`gc_thresh2`).
-pub(super) const PLACES: usize = SETS * WAYS;
+pub(crate) const PLACES: usize = SETS * WAYS;
 /// Packets that wait for one neighbour; the latest are kept (RFC 1122 §2.3.2.2 asks for one at least).
-pub(super) const WAITING_MAX: usize = 16;
+pub(crate) const WAITING_MAX: usize = 16;
 /// Packets that wait for all of them.
-pub(super) const WAITING_ALL_MAX: usize = 256;
+pub(crate) const WAITING_ALL_MAX: usize = 256;
 /// Deadlines are looked at so often, which is a hundredth of the shortest.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Cache<P> {
+pub(crate) struct Cache<P> {
     places: Vec<Place<P>>,
     keys: (u64, u64),
     /// Not later than the first deadline.
@@ -49,7 +54,7 @@ struct Place<P> {
 }
 
 /// The answer to a question for a neighbour.
-pub(super) enum Found {
+pub(crate) enum Found {
     Known(Mac),
     /// It is not known, and has been asked for.
     Unknown,
@@ -58,7 +63,7 @@ pub(super) enum Found {
 }
 
 impl<P> Cache<P> {
-    pub(super) fn new(seed: [u8; 16]) -> Self {
+    pub(crate) fn new(seed: [u8; 16]) -> Self {
         let bits = u128::from_be_bytes(seed);
         let place = || Place { taken: None, waiting: VecDeque::new() };
         Self {
@@ -73,7 +78,7 @@ impl<P> Cache<P> {
     /// The places of an address.
     fn set(&self, ip: IpAddr) -> core::ops::Range<usize> {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write(Endpoint::new(ip, 0).ip_bytes());
+        hasher.write(&bytes_of(ip));
         let set = hasher.finish() as usize % SETS;
         set * WAYS..(set + 1) * WAYS
     }
@@ -87,25 +92,25 @@ impl<P> Cache<P> {
         self.places[at].taken.as_mut().map(|(_, entry)| (at, entry))
     }
 
-    pub(super) fn state_of(&self, ip: IpAddr) -> Option<NeighbourState> {
+    pub(crate) fn state_of(&self, ip: IpAddr) -> Option<NeighbourState> {
         self.places[self.find(ip)?].taken.map(|(_, entry)| entry.state())
     }
 
-    pub(super) fn mac_of(&self, ip: IpAddr) -> Option<Mac> {
+    pub(crate) fn mac_of(&self, ip: IpAddr) -> Option<Mac> {
         self.mac_at(self.find(ip)?)
     }
 
     /// How many places are taken.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.iter().filter(|place| place.taken.is_some()).count()
     }
 
-    pub(super) const fn waiting(&self) -> usize {
+    pub(crate) const fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// A packet wants to go to this neighbour.
-    pub(super) fn look_up(&mut self, now: Instant, ip: IpAddr) -> Found {
+    pub(crate) fn look_up(&mut self, now: Instant, ip: IpAddr) -> Found {
         if let Some((_, entry)) = self.entry(ip) {
             let mac = entry.use_at(now);
             let deadline = entry.deadline();
@@ -121,7 +126,7 @@ impl<P> Cache<P> {
     }
 
     /// It asked for us: it is remembered, because it will be answered.
-    pub(super) fn hear(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
+    pub(crate) fn hear(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
         if let Some(at) = self.place_for(ip, false) {
             self.put(at, ip, Entry::heard(now, mac));
         }
@@ -148,7 +153,7 @@ impl<P> Cache<P> {
     }
 
     /// Takes a packet that waits for a neighbour. Returns one that cannot wait any longer.
-    pub(super) fn wait(&mut self, ip: IpAddr, packet: P) -> Option<P> {
+    pub(crate) fn wait(&mut self, ip: IpAddr, packet: P) -> Option<P> {
         let Some(at) = self.find(ip) else { return Some(packet) };
         let queue = &mut self.places[at].waiting;
         let oldest = if queue.len() >= WAITING_MAX { queue.pop_front() } else { None };
@@ -163,7 +168,7 @@ impl<P> Cache<P> {
     }
 
     /// Something was said about a neighbour. Returns whether it is one of those in the table.
-    pub(super) fn tell(&mut self, now: Instant, ip: IpAddr, word: Word) -> bool {
+    pub(crate) fn tell(&mut self, now: Instant, ip: IpAddr, word: Word) -> bool {
         let Some((at, entry)) = self.entry(ip) else { return false };
         entry.tell(now, word);
         if entry.state() != NeighbourState::Incomplete {
@@ -186,16 +191,16 @@ impl<P> Cache<P> {
     }
 
     /// A packet that has waited, and where it goes; or nowhere.
-    pub(super) fn poll_resolved(&mut self) -> Option<(Option<(IpAddr, Mac)>, P)> {
+    pub(crate) fn poll_resolved(&mut self) -> Option<(Option<(IpAddr, Mac)>, P)> {
         self.resolved.pop_front()
     }
 
-    pub(super) fn has_resolved(&self) -> bool {
+    pub(crate) fn has_resolved(&self) -> bool {
         !self.resolved.is_empty()
     }
 
     /// When something is due; rounded up to the next [`TICK`].
-    pub(super) const fn next(&self) -> Instant {
+    pub(crate) const fn next(&self) -> Instant {
         self.next
     }
 
@@ -207,7 +212,7 @@ impl<P> Cache<P> {
     }
 
     /// Handles all deadlines until now. `ask` is called with each neighbour to ask, and its station if it is known.
-    pub(super) fn handle_timeout(&mut self, now: Instant, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
         if self.next > now {
             return;
         }
@@ -227,5 +232,13 @@ impl<P> Cache<P> {
             }
             self.note(deadline);
         }
+    }
+}
+
+/// The 16 bytes of an address, one of IPv4 mapped into IPv6 (RFC 4291 §2.5.5.2): for hashing.
+const fn bytes_of(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
     }
 }

@@ -15,8 +15,8 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::random::Random;
-use crate::words::{Duration, Instant, Network};
+use crate::random::Random;
+use taut_core::{Duration, Instant, Network};
 
 /// PROBE_WAIT of RFC 5227 §1.1 and MAX_RTR_SOLICITATION_DELAY of RFC 4861 §10: checks begin within a second, so that hosts that
 /// were switched on together do not all speak at once.
@@ -40,15 +40,15 @@ const ADDRESSES_MAX: usize = 64;
 
 /// Until when an address may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lifetime {
+pub(crate) struct Lifetime {
     /// New connections come from another one after that.
-    pub(super) preferred: Instant,
+    pub(crate) preferred: Instant,
     /// It is gone after that.
-    pub(super) valid: Instant,
+    pub(crate) valid: Instant,
 }
 
 impl Lifetime {
-    pub(super) const FOREVER: Self = Self { preferred: Instant::NEVER, valid: Instant::NEVER };
+    pub(crate) const FOREVER: Self = Self { preferred: Instant::NEVER, valid: Instant::NEVER };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Own {
 
 /// The next step for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// Ask whether anybody has it.
     Probe(IpAddr),
     /// Nobody has it: it is used from now on.
@@ -108,7 +108,7 @@ pub(super) enum Act {
 
 /// The result of another station's claim to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conflict {
+pub(crate) enum Conflict {
     /// It is not an address of this host.
     None,
     /// It was being checked, and is not used.
@@ -122,19 +122,19 @@ pub(super) enum Conflict {
 }
 
 #[derive(Debug)]
-pub(super) struct OwnAddresses {
+pub(crate) struct OwnAddresses {
     list: Vec<Own>,
     random: Random,
 }
 
 impl OwnAddresses {
     /// Addresses that are used at once.
-    pub(super) fn new(fixed: &[Network], keys: (u64, u64)) -> Self {
+    pub(crate) fn new(fixed: &[Network], keys: (u64, u64)) -> Self {
         Self { list: fixed.iter().copied().map(Own::fixed).collect(), random: Random::new(keys) }
     }
 
     /// A span below `most`, which others cannot guess.
-    pub(super) fn random(&mut self, most: Duration) -> Duration {
+    pub(crate) fn random(&mut self, most: Duration) -> Duration {
         self.random.span(most)
     }
 
@@ -143,53 +143,53 @@ impl OwnAddresses {
     }
 
     /// Those that the host uses, or may soon.
-    pub(super) fn all(&self) -> impl Iterator<Item = Network> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Network> + '_ {
         self.list.iter().map(|own| own.network)
     }
 
     /// Whether the host uses this address.
-    pub(super) fn has(&self, ip: IpAddr) -> bool {
+    pub(crate) fn has(&self, ip: IpAddr) -> bool {
         self.used().any(|own| own.address == ip)
     }
 
     /// Whether it uses it, or may soon.
-    pub(super) fn knows(&self, ip: IpAddr) -> bool {
+    pub(crate) fn knows(&self, ip: IpAddr) -> bool {
         self.find(ip).is_some()
     }
 
     /// The addresses that are used.
-    pub(super) fn used(&self) -> impl Iterator<Item = Network> + '_ {
+    pub(crate) fn used(&self) -> impl Iterator<Item = Network> + '_ {
         let is_used = |own: &&Own| !matches!(own.state, State::Tentative(_));
         self.list.iter().filter(is_used).map(|own| own.network)
     }
 
     /// Until when an address may be used that was made of a router's prefix.
-    pub(super) fn life_of_auto(&self, ip: IpAddr) -> Option<Lifetime> {
+    pub(crate) fn life_of_auto(&self, ip: IpAddr) -> Option<Lifetime> {
         let own = &self.list[self.find(ip)?];
         own.is_auto.then_some(own.life)
     }
 
     /// How many addresses were made of routers' prefixes.
-    pub(super) fn autos(&self) -> usize {
+    pub(crate) fn autos(&self) -> usize {
         self.list.iter().filter(|own| own.is_auto).count()
     }
 
     /// Its time begins anew.
-    pub(super) fn prolong(&mut self, ip: IpAddr, life: Lifetime) {
+    pub(crate) fn prolong(&mut self, ip: IpAddr, life: Lifetime) {
         if let Some(at) = self.find(ip) {
             self.list[at].life = life;
         }
     }
 
     /// The network of an address has another length.
-    pub(super) fn change_prefix(&mut self, network: Network) {
+    pub(crate) fn change_prefix(&mut self, network: Network) {
         if let Some(at) = self.find(network.address) {
             self.list[at].network = network;
         }
     }
 
     /// Uses an address at once, as another queue of this host does; or its network has another length.
-    pub(super) fn adopt(&mut self, network: Network) {
+    pub(crate) fn adopt(&mut self, network: Network) {
         match self.find(network.address) {
             Some(at) => self.list[at].network = network,
             None if self.list.len() < ADDRESSES_MAX => self.list.push(Own::fixed(network)),
@@ -198,7 +198,7 @@ impl OwnAddresses {
     }
 
     /// Checks an address, and uses it if nobody has it. Returns whether there is a place for it.
-    pub(super) fn check(&mut self, now: Instant, network: Network, life: Lifetime, is_auto: bool) -> bool {
+    pub(crate) fn check(&mut self, now: Instant, network: Network, life: Lifetime, is_auto: bool) -> bool {
         if self.list.len() >= ADDRESSES_MAX || self.knows(network.address) {
             return false;
         }
@@ -210,12 +210,12 @@ impl OwnAddresses {
     }
 
     /// Returns what it was, if the host used it or was about to.
-    pub(super) fn remove(&mut self, ip: IpAddr) -> Option<Network> {
+    pub(crate) fn remove(&mut self, ip: IpAddr) -> Option<Network> {
         Some(self.list.remove(self.find(ip)?).network)
     }
 
     /// When something is due.
-    pub(super) fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         let due = |own: &Own| {
             let waits = own.is_deprecated || matches!(own.state, State::Tentative(_));
             let preferred = if waits { Instant::NEVER } else { own.life.preferred };
@@ -225,7 +225,7 @@ impl OwnAddresses {
     }
 
     /// Handles one deadline until now.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Act> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Act> {
         // Nobody has heard of these.
         self.list.retain(|own| own.life.valid > now || !matches!(own.state, State::Tentative(_)));
         for at in 0..self.list.len() {
@@ -276,7 +276,7 @@ impl OwnAddresses {
     }
 
     /// Another station says that it has this address, or asks for it as one that wants to have it.
-    pub(super) fn conflict(&mut self, now: Instant, ip: IpAddr) -> Conflict {
+    pub(crate) fn conflict(&mut self, now: Instant, ip: IpAddr) -> Conflict {
         let Some(at) = self.find(ip) else { return Conflict::None };
         let Own { network, state, is_checked, defended, .. } = self.list[at];
         if matches!(state, State::Tentative(_)) {

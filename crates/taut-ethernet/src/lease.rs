@@ -20,22 +20,22 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use taut_wire::{DhcpMessage, DhcpReply, Mac};
 
-use super::auto::{CHANGES_MAX, default_route, on_link};
-use super::bootp::{self, Ports};
-use super::dhcp::{Act, Client, Lease};
-use super::ethernet::{Ethernet, Outgoing, Role};
-use super::own::Lifetime;
-use super::terms::Terms;
-use crate::words::{self, Instant, Network, NetworkChange};
+use crate::auto::{CHANGES_MAX, default_route, on_link};
+use crate::dhcp::bootp::{self, Ports};
+use crate::dhcp::client::{Act, Client, Lease};
+use crate::dhcp::terms::Terms;
+use crate::ethernet::{Ethernet, Outgoing, Role};
+use crate::own::Lifetime;
+use taut_core::{self, Instant, Network, NetworkChange};
 
 impl<P> Ethernet<P> {
     /// The client, if there is one.
-    pub(super) const fn dhcp(&mut self) -> Option<&mut Client> {
+    pub(crate) const fn dhcp(&mut self) -> Option<&mut Client> {
         if cfg!(feature = "dhcp") { self.dhcp.as_mut() } else { None }
     }
 
     /// Takes a packet of IPv4 that is a server's message for this host. Others are left to the stack.
-    pub(super) fn take_dhcp(&mut self, now: Instant, station: Mac, packet: &[u8]) -> bool {
+    pub(crate) fn take_dhcp(&mut self, now: Instant, station: Mac, packet: &[u8]) -> bool {
         let is_asked = cfg!(feature = "dhcp") && self.config.dhcp;
         let message = is_asked.then(|| bootp::message_of(packet, Ports::OF_SERVER, |_| true)).flatten();
         let Some(message) = message else { return false };
@@ -51,7 +51,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Does what the client wants.
-    pub(super) fn on_dhcp(&mut self, now: Instant, act: Act) {
+    pub(crate) fn on_dhcp(&mut self, now: Instant, act: Act) {
         match act {
             Act::Broadcast(message) => {
                 self.say(Outgoing::Dhcp { to: Mac::BROADCAST, dst: Ipv4Addr::BROADCAST, message });
@@ -92,7 +92,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Nobody has this address, and the host uses it from now on.
-    pub(super) fn on_address_checked(&mut self, now: Instant, address: IpAddr) {
+    pub(crate) fn on_address_checked(&mut self, now: Instant, address: IpAddr) {
         let IpAddr::V4(address) = address else { return };
         if let Some(lease) = self.dhcp().and_then(|client| client.on_checked(address)) {
             self.share(NetworkChange::AddAddress(lease.terms.network()));
@@ -102,7 +102,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Another station has this address.
-    pub(super) fn on_address_taken(&mut self, now: Instant, address: IpAddr, was_used: bool) {
+    pub(crate) fn on_address_taken(&mut self, now: Instant, address: IpAddr, was_used: bool) {
         let IpAddr::V4(address) = address else { return };
         let Some((decline, terms)) = self.dhcp().and_then(|client| client.on_taken(now, address)) else {
             return;
@@ -114,7 +114,7 @@ impl<P> Ethernet<P> {
     }
 
     /// The owner has removed this address.
-    pub(super) fn on_address_removed(&mut self, now: Instant, address: IpAddr) {
+    pub(crate) fn on_address_removed(&mut self, now: Instant, address: IpAddr) {
         let IpAddr::V4(address) = address else { return };
         if let Some((release, lease)) = self.dhcp().and_then(|client| client.on_removed(now, address)) {
             self.say_to_server(&lease, release);
@@ -130,7 +130,7 @@ impl<P> Ethernet<P> {
 
     fn tell_lease(&mut self, now: Instant, lease: &Lease) {
         let left = |at: Instant| (at != Instant::NEVER).then(|| at.since(now));
-        self.tell(NetworkChange::SetLease(Some(words::Lease {
+        self.tell(NetworkChange::SetLease(Some(taut_core::Lease {
             network: lease.terms.network(),
             server: lease.terms.server.into(),
             renews_in: left(lease.renew_at),
@@ -173,7 +173,7 @@ impl<P> Ethernet<P> {
     }
 
     /// The address of the lease, as long as there is one.
-    pub(super) fn leased(&self) -> Option<Ipv4Addr> {
+    pub(crate) fn leased(&self) -> Option<Ipv4Addr> {
         self.dhcp.as_ref()?.lease().map(|lease| lease.terms.address)
     }
 
@@ -222,7 +222,7 @@ impl<P> Ethernet<P> {
 }
 
 /// The routes of a lease: the network on the link, and each router as a default one.
-fn routes(terms: Option<&Terms>) -> Vec<words::Route> {
+fn routes(terms: Option<&Terms>) -> Vec<taut_core::Route> {
     let Some(terms) = terms else { return Vec::new() };
     let mut routes = alloc::vec![on_link(terms.network())];
     for router in terms.routers.iter() {

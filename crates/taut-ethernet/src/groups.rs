@@ -26,8 +26,8 @@ use core::net::IpAddr;
 
 use taut_wire::membership::{ALL_HOSTS, ALL_NODES, GroupQuery, GroupRecord, RECORDS_MAX};
 
-use super::random::Random;
-use crate::words::{Duration, Instant};
+use crate::random::Random;
+use taut_core::{Duration, Instant};
 
 const REPORTS: u8 = 2;
 const WITHIN: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl Member {
 }
 
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     list: Vec<Member>,
     /// Until when a querier of IPv4, and of IPv6, is believed to be an older one.
     old_until: [Instant; 2],
@@ -76,7 +76,7 @@ pub(super) struct Groups {
 }
 
 /// What to send.
-pub(super) enum Report {
+pub(crate) enum Report {
     /// All of them, of the same family.
     New(Vec<GroupRecord>),
     /// One, to a querier that knows no more.
@@ -93,26 +93,26 @@ fn is_reported(group: IpAddr) -> bool {
 }
 
 impl Groups {
-    pub(super) const fn new(keys: (u64, u64)) -> Self {
+    pub(crate) const fn new(keys: (u64, u64)) -> Self {
         let old_until = [Instant::ZERO; 2];
         let (now, random) = (Instant::ZERO, Random::new(keys));
         Self { list: Vec::new(), old_until, records: VecDeque::new(), now, random }
     }
 
     /// The host's owner joins a group once more. Returns whether there is a place for it.
-    pub(super) fn join(&mut self, now: Instant, group: IpAddr) -> bool {
+    pub(crate) fn join(&mut self, now: Instant, group: IpAddr) -> bool {
         self.change(now, group, |member| member.holders += 1)
     }
 
     /// It leaves it once.
-    pub(super) fn leave(&mut self, now: Instant, group: IpAddr) {
+    pub(crate) fn leave(&mut self, now: Instant, group: IpAddr) {
         if self.find(group).is_some() {
             self.change(now, group, |member| member.holders = member.holders.saturating_sub(1));
         }
     }
 
     /// The host itself is a member of these groups, and of no others.
-    pub(super) fn set_own(&mut self, now: Instant, own: &[IpAddr]) {
+    pub(crate) fn set_own(&mut self, now: Instant, own: &[IpAddr]) {
         let gone: Vec<_> =
             self.list.iter().filter(|member| member.is_own && !own.contains(&member.group)).collect();
         let gone: Vec<_> = gone.into_iter().map(|member| member.group).collect();
@@ -153,12 +153,12 @@ impl Groups {
     }
 
     /// When something is due.
-    pub(super) fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         self.list.iter().map(Member::due).min().unwrap_or(Instant::NEVER)
     }
 
     /// Takes what is due to what is sent.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         let Self { list, records, random, .. } = self;
         for member in list.iter_mut() {
@@ -181,7 +181,7 @@ impl Groups {
     }
 
     /// A querier asks. An answer that waits and is sooner answers this, too (RFC 3376 §5.2, RFC 3810 §6.2).
-    pub(super) fn on_query(&mut self, now: Instant, is_v4: bool, query: &GroupQuery) {
+    pub(crate) fn on_query(&mut self, now: Instant, is_v4: bool, query: &GroupQuery) {
         if query.is_old {
             self.old_until[usize::from(is_v4)] = now + OLD_FOR;
         }
@@ -197,7 +197,7 @@ impl Groups {
     }
 
     /// What to send next.
-    pub(super) fn poll_report(&mut self) -> Option<Report> {
+    pub(crate) fn poll_report(&mut self) -> Option<Report> {
         let first = self.records.pop_front()?;
         let is_v4 = first.group().is_ipv4();
         if self.old_until[usize::from(is_v4)] > self.now {

@@ -11,16 +11,16 @@ use taut_wire::{
     ether_type, ethernet, ndp, protocol, router,
 };
 
-use super::bootp::{self, Ports};
-use super::cache::{Cache, Found};
-use super::dhcp::Client;
-use super::entry::{NeighbourState, Word};
-use super::groups::Groups;
-use super::own::OwnAddresses;
-use super::routers::{LINK_LOCAL, Routers};
-use super::serving::{Services, Serving};
-use crate::ip::routes::Routes;
-use crate::words::{Instant, Network, NetworkChange, Route};
+use crate::cache::{Cache, Found};
+use crate::cache::{NeighbourState, Word};
+use crate::dhcp::bootp::{self, Ports};
+use crate::dhcp::client::Client;
+use crate::groups::Groups;
+use crate::own::OwnAddresses;
+use crate::routers::{LINK_LOCAL, Routers};
+use crate::serving::{Services, Serving};
+use taut_core::Routes;
+use taut_core::{Instant, Network, NetworkChange, Route};
 
 /// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on
 /// groups, are shorter.
@@ -29,7 +29,7 @@ const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
 const FRAMES_MAX: usize = 64;
 /// Every host on the link (RFC 4291 §2.7.1).
-pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// What a host knows of its link.
 #[derive(Clone, Debug, Default)]
@@ -126,31 +126,31 @@ pub enum Resolved<P> {
 /// The link layer of one host. `P` is a packet that waits.
 #[derive(Debug)]
 pub struct Ethernet<P> {
-    pub(super) config: EthernetConfig,
+    pub(crate) config: EthernetConfig,
     cache: Cache<P>,
-    pub(super) own: OwnAddresses,
-    pub(super) routes: Routes,
+    pub(crate) own: OwnAddresses,
+    pub(crate) routes: Routes,
     /// `None` if they are not asked for.
-    pub(super) routers: Option<Routers>,
+    pub(crate) routers: Option<Routers>,
     /// `None` if no server is asked for an address.
-    pub(super) dhcp: Option<Client>,
+    pub(crate) dhcp: Option<Client>,
     /// `None` if nobody is told.
-    pub(super) groups: Option<Groups>,
+    pub(crate) groups: Option<Groups>,
     /// `None` if it does nothing for others.
-    pub(super) serving: Option<Box<Serving>>,
+    pub(crate) serving: Option<Box<Serving>>,
     /// Changes that the stack has not been told yet.
-    pub(super) changes: VecDeque<NetworkChange>,
+    pub(crate) changes: VecDeque<NetworkChange>,
     /// Those of the lease, which the other queues of this host have not been told yet.
-    pub(super) shared: VecDeque<NetworkChange>,
+    pub(crate) shared: VecDeque<NetworkChange>,
     /// Routers and servers were asked, if they are to be.
-    pub(super) has_begun: bool,
+    pub(crate) has_begun: bool,
     frames: VecDeque<Outgoing>,
-    pub(super) stats: EthernetStats,
+    pub(crate) stats: EthernetStats,
 }
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Outgoing {
+pub(crate) enum Outgoing {
     Arp {
         to: Mac,
         arp: Arp,
@@ -392,7 +392,7 @@ impl<P> Ethernet<P> {
     }
 
     /// The neighbour that a packet for this address goes to.
-    pub(super) fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
         if !is_unicast(dst) {
             return None;
         }
@@ -400,7 +400,7 @@ impl<P> Ethernet<P> {
     }
 
     /// The station of a neighbour, if it is known.
-    pub(super) fn mac_of(&self, ip: IpAddr) -> Option<Mac> {
+    pub(crate) fn mac_of(&self, ip: IpAddr) -> Option<Mac> {
         self.cache.mac_of(ip)
     }
 
@@ -413,7 +413,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Sends a message, if not too many wait.
-    pub(super) fn say(&mut self, frame: Outgoing) {
+    pub(crate) fn say(&mut self, frame: Outgoing) {
         push(&mut self.frames, &mut self.stats, frame);
     }
 
@@ -425,7 +425,7 @@ impl<P> Ethernet<P> {
 
     /// Remembers what a message says about its sender. One that is not known is remembered only if it asks for this host,
     /// because then it will be sent to.
-    pub(super) fn learn(&mut self, now: Instant, sender: IpAddr, word: Word, asks_for_us: bool) {
+    pub(crate) fn learn(&mut self, now: Instant, sender: IpAddr, word: Word, asks_for_us: bool) {
         if word.mac.is_some_and(|mac| !mac.is_station()) || !self.is_on_link(sender) {
             return;
         }
@@ -562,7 +562,7 @@ impl<P> Ethernet<P> {
 }
 
 /// Writes a frame with a message of ICMPv6 between these stations and addresses, and returns its length.
-pub(super) fn emit_icmpv6(
+pub(crate) fn emit_icmpv6(
     buf: &mut [u8; FRAME_MAX],
     (src_mac, dst_mac): (Mac, Mac),
     (src, dst): (Ipv6Addr, Ipv6Addr),
@@ -625,7 +625,7 @@ fn push(frames: &mut VecDeque<Outgoing>, stats: &mut EthernetStats, frame: Outgo
 }
 
 /// The station that stands for a group.
-pub(super) const fn station_of(group: IpAddr) -> Mac {
+pub(crate) const fn station_of(group: IpAddr) -> Mac {
     match group {
         IpAddr::V4(v4) => Mac::of_multicast_v4(v4),
         IpAddr::V6(v6) => Mac::of_multicast(v6),

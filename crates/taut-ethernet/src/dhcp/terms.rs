@@ -12,8 +12,8 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use taut_wire::{DhcpReply, FewAddresses};
 
-use crate::ip::addresses::is_host;
-use crate::words::{Duration, Network};
+use taut_core::is_host;
+use taut_core::{Duration, Network};
 
 /// A check takes seven seconds at most (RFC 5227 §1.1), and asking anew some more.
 const LEASE_MIN_S: u32 = 30;
@@ -27,30 +27,30 @@ const PREFIX_MIN: u8 = 8;
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
-    pub(super) address: Ipv4Addr,
-    pub(super) prefix: u8,
-    pub(super) server: Ipv4Addr,
-    pub(super) routers: FewAddresses,
-    pub(super) name_servers: FewAddresses,
-    pub(super) mtu: Option<u16>,
+pub(crate) struct Terms {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) prefix: u8,
+    pub(crate) server: Ipv4Addr,
+    pub(crate) routers: FewAddresses,
+    pub(crate) name_servers: FewAddresses,
+    pub(crate) mtu: Option<u16>,
     /// `None` if it is for ever.
-    pub(super) times: Option<Times>,
+    pub(crate) times: Option<Times>,
 }
 
 /// Times of a lease, counted from the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
+pub(crate) struct Times {
     /// T1: its server is asked.
-    pub(super) renew: Duration,
+    pub(crate) renew: Duration,
     /// T2: all servers are asked.
-    pub(super) rebind: Duration,
-    pub(super) end: Duration,
+    pub(crate) rebind: Duration,
+    pub(crate) end: Duration,
 }
 
 impl Terms {
     /// The terms of an answer; `None` if they make no sense. `mtu` is that of the device.
-    pub(super) fn of(reply: &DhcpReply, mtu: u16) -> Option<Self> {
+    pub(crate) fn of(reply: &DhcpReply, mtu: u16) -> Option<Self> {
         let (address, server) = (reply.address, reply.server?);
         let prefix = match reply.mask {
             Some(mask) => prefix_of(mask)?,
@@ -78,7 +78,7 @@ impl Terms {
         })
     }
 
-    pub(super) const fn network(&self) -> Network {
+    pub(crate) const fn network(&self) -> Network {
         Network { address: IpAddr::V4(self.address), prefix: self.prefix }
     }
 }

@@ -29,23 +29,23 @@ use core::net::Ipv4Addr;
 
 use taut_wire::{DhcpAnswer, DhcpAsked, DhcpKind, Mac};
 
-use crate::words::{Duration, Instant, Network};
+use taut_core::{Duration, Instant, Network};
 
 /// Addresses of one server at most.
-pub(super) const ADDRESSES_MAX: u8 = 64;
+pub(crate) const ADDRESSES_MAX: u8 = 64;
 const OFFERED_FOR: Duration = Duration::from_secs(60);
 const DECLINED_FOR: Duration = Duration::from_secs(600);
 
 /// The server's answer. Where it goes: RFC 2131 §4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) answer: DhcpAnswer,
+pub(crate) struct Verdict {
+    pub(crate) answer: DhcpAnswer,
     /// The client's address; unspecified if it gets none.
-    pub(super) address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
     /// Whether it has the address for a time, or had it by itself.
-    pub(super) is_leased: bool,
+    pub(crate) is_leased: bool,
     /// To this station, at this address.
-    pub(super) to: (Mac, Ipv4Addr),
+    pub(crate) to: (Mac, Ipv4Addr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ struct Place {
 }
 
 #[derive(Debug)]
-pub(super) struct LeaseServer {
+pub(crate) struct LeaseServer {
     own: Network,
     first: Ipv4Addr,
     lease: Duration,
@@ -73,7 +73,7 @@ pub(super) struct LeaseServer {
 impl LeaseServer {
     /// A server at this address and network, which leases so many addresses, or as many as the network has,
     /// from `first` on.
-    pub(super) fn new(own: Network, first: Ipv4Addr, count: u8, lease: Duration) -> Self {
+    pub(crate) fn new(own: Network, first: Ipv4Addr, count: u8, lease: Duration) -> Self {
         let is_usable = |at: u8| {
             let address = add(first, at).into();
             own.contains(address) && address != own.address && own.broadcast() != Some(address)
@@ -83,7 +83,7 @@ impl LeaseServer {
     }
 
     /// A client has said something.
-    pub(super) fn on_message(&mut self, now: Instant, asked: &DhcpAsked<'_>) -> Option<Verdict> {
+    pub(crate) fn on_message(&mut self, now: Instant, asked: &DhcpAsked<'_>) -> Option<Verdict> {
         // Nothing here is behind a relay.
         if !asked.station.is_station() || !asked.relay.is_unspecified() {
             return None;

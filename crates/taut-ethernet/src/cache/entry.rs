@@ -11,12 +11,12 @@
 
 use taut_wire::Mac;
 
-use crate::words::{Duration, Instant};
+use taut_core::{Duration, Instant};
 
 /// RETRANS_TIMER, RFC 4861 §10; RFC 1122 §2.3.2.1 allows one ARP request a second for each address.
-pub(super) const RETRANS: Duration = Duration::from_secs(1);
+pub(crate) const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT, RFC 4861 §10.
-pub(super) const SOLICITS_MAX: u8 = 3;
+pub(crate) const SOLICITS_MAX: u8 = 3;
 /// REACHABLE_TIME, RFC 4861 §10; without the factor between a half and one and a half, which keeps routers apart.
 const REACHABLE: Duration = Duration::from_secs(30);
 /// DELAY_FIRST_PROBE_TIME, RFC 4861 §10.
@@ -42,18 +42,18 @@ pub enum NeighbourState {
 
 /// What came of a question or of a word that nobody asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(crate) struct Word {
     /// The station, unless it is left as it was.
-    pub(super) mac: Option<Mac>,
+    pub(crate) mac: Option<Mac>,
     /// It answers a question of ours.
-    pub(super) solicited: bool,
+    pub(crate) solicited: bool,
     /// It takes the place of what is known. Always so for ARP.
-    pub(super) overrides: bool,
+    pub(crate) overrides: bool,
 }
 
 /// What is to be done after a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     Nothing,
     /// Ask everybody.
     AskAll,
@@ -65,7 +65,7 @@ pub(super) enum Due {
 
 /// What is known of one neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     state: NeighbourState,
     mac: Mac,
     /// Solicitations sent without an answer.
@@ -80,7 +80,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// A packet wants to go there, and it has been asked for.
-    pub(super) fn asked(now: Instant) -> Self {
+    pub(crate) fn asked(now: Instant) -> Self {
         Self {
             state: NeighbourState::Incomplete,
             mac: Mac::default(),
@@ -92,21 +92,21 @@ impl Entry {
     }
 
     /// It asked for us, and said who it is.
-    pub(super) const fn heard(now: Instant, mac: Mac) -> Self {
+    pub(crate) const fn heard(now: Instant, mac: Mac) -> Self {
         Self { state: NeighbourState::Stale, mac, asked: 0, at: Instant::NEVER, told: now, used: None }
     }
 
-    pub(super) const fn state(&self) -> NeighbourState {
+    pub(crate) const fn state(&self) -> NeighbourState {
         self.state
     }
 
     /// Its station, if it is known.
-    pub(super) fn mac(&self) -> Option<Mac> {
+    pub(crate) fn mac(&self) -> Option<Mac> {
         (self.state != NeighbourState::Incomplete).then_some(self.mac)
     }
 
     /// When something is due.
-    pub(super) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         match self.state {
             NeighbourState::Reachable | NeighbourState::Stale => Instant::NEVER,
             _ => self.at,
@@ -115,12 +115,12 @@ impl Entry {
 
     /// The order in which entries give way to others: those that have only been heard of first, then those that have not
     /// been used for longest.
-    pub(super) fn rank(&self) -> (Option<Instant>, Instant) {
+    pub(crate) fn rank(&self) -> (Option<Instant>, Instant) {
         (self.used, self.told)
     }
 
     /// A packet wants to go there. Returns the station, or `None` while it is not known.
-    pub(super) fn use_at(&mut self, now: Instant) -> Option<Mac> {
+    pub(crate) fn use_at(&mut self, now: Instant) -> Option<Mac> {
         self.used = Some(now);
         match self.state {
             NeighbourState::Incomplete => return None,
@@ -134,7 +134,7 @@ impl Entry {
     }
 
     /// Something was said about it. RFC 4861 §7.2.5, which ARP follows here, too.
-    pub(super) fn tell(&mut self, now: Instant, word: Word) {
+    pub(crate) fn tell(&mut self, now: Instant, word: Word) {
         let is_known = self.state != NeighbourState::Incomplete;
         let mac = match word.mac {
             Some(mac) => mac,
@@ -166,7 +166,7 @@ impl Entry {
     }
 
     /// Its deadline may have come.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Due {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Due {
         if self.deadline() > now {
             return Due::Nothing;
         }

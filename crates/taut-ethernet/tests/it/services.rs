@@ -4,10 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use taut_core::neighbour::{
-    Arrival, Ethernet, EthernetConfig, FRAME_MAX, Leases, Network, SearchDomains, Services,
-};
 use taut_core::{Duration, Instant, NetworkChange};
+use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Leases, Network, SearchDomains, Services};
 use taut_wire::{
     Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterOption, UdpHeader, ether_type, ndp,
     protocol, router, udp,

@@ -27,9 +27,9 @@ use core::net::Ipv4Addr;
 
 use taut_wire::{DhcpAnswer, DhcpKind, DhcpMessage, DhcpReply, Mac};
 
-use super::random::Random;
 use super::terms::Terms;
-use crate::words::{Duration, Instant};
+use crate::random::Random;
+use taut_core::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Retransmissions begin at 4 s and end at 64 s, 4 doubled so often.
@@ -61,19 +61,19 @@ enum Phase {
 
 /// A lease. Its times count from when it was asked for (RFC 2131 §4.4.1).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lease {
-    pub(super) terms: Terms,
+pub(crate) struct Lease {
+    pub(crate) terms: Terms,
     /// The station that the server's answer came from.
-    pub(super) station: Mac,
+    pub(crate) station: Mac,
     /// T1, T2 and the end.
-    pub(super) renew_at: Instant,
+    pub(crate) renew_at: Instant,
     rebind_at: Instant,
-    pub(super) ends_at: Instant,
+    pub(crate) ends_at: Instant,
 }
 
 /// The next step of the link.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// To everybody, from the address in the message.
     Broadcast(DhcpMessage),
     /// To the server of the lease.
@@ -90,7 +90,7 @@ pub(super) enum Act {
 
 /// The client.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     phase: Phase,
     station: Mac,
     /// The MTU of the device.
@@ -111,7 +111,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) const fn new(station: Mac, mtu: u16, keys: (u64, u64)) -> Self {
+    pub(crate) const fn new(station: Mac, mtu: u16, keys: (u64, u64)) -> Self {
         Self {
             phase: Phase::Init,
             station,
@@ -129,16 +129,16 @@ impl Client {
     }
 
     /// Asks for an address from soon on.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(crate) fn begin(&mut self, now: Instant) {
         self.restart(now, Duration::ZERO);
     }
 
     /// When something is due.
-    pub(super) const fn next(&self) -> Instant {
+    pub(crate) const fn next(&self) -> Instant {
         self.at
     }
 
-    pub(super) const fn lease(&self) -> Option<&Lease> {
+    pub(crate) const fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
 
@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// Handles what is due now.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Act> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Act> {
         if self.at > now {
             return None;
         }
@@ -236,7 +236,7 @@ impl Client {
 
     /// A server's message that has come from this station. `is_ours` tells whether the host has an address
     /// already. Returns `None` if it is of no use.
-    pub(super) fn on_reply(
+    pub(crate) fn on_reply(
         &mut self,
         now: Instant,
         reply: &DhcpReply,
@@ -307,7 +307,7 @@ impl Client {
     }
 
     /// Nobody has this address. Returns the lease, if it is that of the lease.
-    pub(super) fn on_checked(&mut self, address: Ipv4Addr) -> Option<Lease> {
+    pub(crate) fn on_checked(&mut self, address: Ipv4Addr) -> Option<Lease> {
         let lease = self.lease.filter(|lease| lease.terms.address == address)?;
         if self.phase != Phase::Checking {
             return None;
@@ -318,7 +318,7 @@ impl Client {
 
     /// Another station has this address. If it is that of the lease, returns what to tell the server, and the
     /// lease that is no more.
-    pub(super) fn on_taken(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Terms)> {
+    pub(crate) fn on_taken(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Terms)> {
         let lease = self.lease.filter(|lease| lease.terms.address == address)?;
         (self.lease, self.last) = (None, None);
         self.new_exchange(now);
@@ -333,7 +333,7 @@ impl Client {
 
     /// The owner has removed this address. If it is that of the lease, the client ends; returns what to tell
     /// the server, and the lease that is no more.
-    pub(super) fn on_removed(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Lease)> {
+    pub(crate) fn on_removed(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Lease)> {
         let lease = self.lease.filter(|lease| lease.terms.address == address)?;
         self.lease = None;
         (self.phase, self.at) = (Phase::Stopped, Instant::NEVER);

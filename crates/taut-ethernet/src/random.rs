@@ -5,20 +5,20 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::words::Duration;
+use taut_core::Duration;
 
 #[derive(Debug)]
-pub(super) struct Random {
+pub(crate) struct Random {
     keys: (u64, u64),
     draws: u64,
 }
 
 impl Random {
-    pub(super) const fn new(keys: (u64, u64)) -> Self {
+    pub(crate) const fn new(keys: (u64, u64)) -> Self {
         Self { keys, draws: 0 }
     }
 
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.draws = self.draws.wrapping_add(1);
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write_u64(self.draws);
@@ -26,7 +26,7 @@ impl Random {
     }
 
     /// A span below `most`.
-    pub(super) fn span(&mut self, most: Duration) -> Duration {
+    pub(crate) fn span(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(self.bits() % most.as_nanos().max(1))
     }
 }

@@ -7,16 +7,16 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{EthernetHeader, GroupQuery, IpHeader, ether_type, ethernet, membership, ndp};
 
-use super::ethernet::{Ethernet, FRAME_MAX, station_of};
-use super::groups::Report;
-use super::routers::LINK_LOCAL;
-use crate::words::Instant;
+use crate::ethernet::{Ethernet, FRAME_MAX, station_of};
+use crate::groups::Report;
+use crate::routers::LINK_LOCAL;
+use taut_core::Instant;
 
 const _: () = assert!(ethernet::HEADER_LEN + membership::LEN_MAX <= FRAME_MAX);
 
 impl<P> Ethernet<P> {
     /// The host's owner is a member of this group from now on, or no more, once for each call.
-    pub(super) fn change_group(&mut self, now: Instant, group: IpAddr, joins: bool) {
+    pub(crate) fn change_group(&mut self, now: Instant, group: IpAddr, joins: bool) {
         let Some(groups) = &mut self.groups else { return };
         if joins {
             // Without a place for it, switches that deliver to members only may keep it away.
@@ -29,7 +29,7 @@ impl<P> Ethernet<P> {
 
     /// Says what is due, of the groups of the addresses that the host has or checks, too: questions about
     /// them go there.
-    pub(super) fn report_groups(&mut self, now: Instant) {
+    pub(crate) fn report_groups(&mut self, now: Instant) {
         let Some(groups) = &mut self.groups else { return };
         let group = |address: IpAddr| match address {
             IpAddr::V4(_) => None,
@@ -41,7 +41,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Takes a packet that is a query of the link. Others are left to the stack.
-    pub(super) fn take_query(&mut self, now: Instant, packet: &[u8]) -> bool {
+    pub(crate) fn take_query(&mut self, now: Instant, packet: &[u8]) -> bool {
         let Some(groups) = &mut self.groups else { return false };
         if !GroupQuery::may_be(packet) {
             return false;
@@ -55,7 +55,7 @@ impl<P> Ethernet<P> {
     }
 
     /// Writes the next report, and returns the length of its frame.
-    pub(super) fn poll_report(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
+    pub(crate) fn poll_report(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let report = self.groups.as_mut()?.poll_report()?;
         let group = match &report {
             Report::New(records) => records.first()?.group(),

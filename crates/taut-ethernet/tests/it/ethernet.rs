@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use taut_core::neighbour::{
+use taut_core::{Duration, Instant};
+use taut_ethernet::{
     Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, NeighbourState, Network, Resolved,
 };
-use taut_core::{Duration, Instant};
 use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, ether_type, ndp, protocol};
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);

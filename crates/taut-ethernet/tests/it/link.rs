@@ -1,8 +1,8 @@
 //! The time of a link layer that a test holds.
 #![allow(unreachable_pub, reason = "tests")]
 
-use taut_core::neighbour::Ethernet;
 use taut_core::{Duration, Instant};
+use taut_ethernet::Ethernet;
 
 /// Lets so much time pass, deadline by deadline: `parts` finds the link and its clock in `own`, and `collect`
 /// takes what the link has after each deadline.

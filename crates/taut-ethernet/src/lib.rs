@@ -19,45 +19,48 @@
 //! | file | has |
 //! |---|---|
 //! | `ethernet.rs` | [`Ethernet`]: frames in and out, the routes of a host |
-//! | `cache.rs` | what is known of neighbours, and since when; the packets that wait |
-//! | `entry.rs` | one neighbour: states and their changes, pure |
+//! | `auto.rs` | a link that configures itself: joins `own.rs` and `routers.rs` to the frames, and reports what changes |
+//! | `lease.rs` | joins the client of DHCP to the frames and to the addresses, and reports its lease |
+//! | `members.rs` | joins the groups to the frames and to the addresses |
+//! | `serving.rs` | [`Services`]: joins the server of DHCP and the advertiser to the frames |
+//! | `cache/` | what is known of neighbours, and since when; the packets that wait. `entry.rs`: one neighbour, pure |
+//! | `dhcp/` | the client and the server of DHCP, pure |
 //! | `own.rs` | the addresses of this host: checked, announced, defended, given up, pure |
 //! | `routers.rs` | what routers advertise, and for how long, pure |
-//! | `auto.rs` | a link that configures itself: joins both to the frames, and tells the stack what changes |
-//! | `dhcp.rs` | the client of DHCP: which message is due, and what an answer means, pure |
-//! | `terms.rs` | what a server offers, and whether it can be true, pure |
-//! | `bootp.rs` | a message of DHCP in its datagram, packet and frame |
-//! | `lease.rs` | joins the client to the frames and to the addresses, and tells the stack of its lease |
 //! | `groups.rs` | the groups of multicast, and when their reports and answers are due, pure |
-//! | `members.rs` | joins them to the frames and to the addresses |
-//! | `lease_server.rs` | the server of DHCP: which address a client gets, pure |
 //! | `advertiser.rs` | when a router advertises, pure |
-//! | `serving.rs` | [`Services`]: joins both to the frames |
 //! | `random.rs` | times and numbers that others cannot guess |
 //!
 //! The numbered statements, with the sources of all numbers, are in docs/ethernet.md; those of the services
 //! in docs/gateway.md.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
 mod advertiser;
 mod auto;
-mod bootp;
 mod cache;
 mod dhcp;
-mod entry;
 mod ethernet;
 mod groups;
 mod lease;
-mod lease_server;
 mod members;
 mod own;
 mod random;
 mod routers;
 mod serving;
-mod terms;
 
-pub use crate::words::Network;
-pub use entry::NeighbourState;
+pub use cache::NeighbourState;
 pub use ethernet::{
     Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved, Role,
 };
 pub use serving::{Leases, SearchDomainError, SearchDomains, Services};
+pub use taut_core::Network;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,10 @@
+//! The tests of `taut-ethernet`, one program: it is linked once.
+#![allow(missing_docs, reason = "tests")]
+
+mod link;
+
+mod autoconf;
+mod dhcp;
+mod ethernet;
+mod groups;
+mod services;
