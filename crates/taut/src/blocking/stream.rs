@@ -178,7 +178,7 @@ impl TcpStream {
     /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
     /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
     ///
-    /// Returns the write's number, under which [`freed`](Self::freed) reports that the bytes are free, as Linux's
+    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the bytes are free, as Linux's
     /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
     /// 4 KiB are copied.
     ///
@@ -205,8 +205,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] after the write timeout; the stack was shut down.
-    pub fn freed(&self) -> io::Result<Option<Completion>> {
-        self.wait_write(|access| self.socket.freed(access))
+    pub fn next_completion(&self) -> io::Result<Option<Completion>> {
+        self.wait_write(|access| self.socket.next_completion(access))
     }
 
     /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for

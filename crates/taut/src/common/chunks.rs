@@ -131,7 +131,7 @@ impl Socket {
         Poll::Ready(Ok(conn.writable(now)))
     }
 
-    pub(crate) fn freed(&self, access: &mut Access<'_>) -> Attempt<Option<Completion>> {
+    pub(crate) fn next_completion(&self, access: &mut Access<'_>) -> Attempt<Option<Completion>> {
         let (mut conn, now) = self.conn(access)?;
         conn.poll_free(now).map(Ok)
     }

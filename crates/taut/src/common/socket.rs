@@ -397,9 +397,9 @@ macro_rules! socket_methods {
         ///
         /// # Errors
         /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when none is free yet; the stack was shut down.
-        pub fn try_freed(&self) -> std::io::Result<Option<taut_core::Completion>> {
+        pub fn try_next_completion(&self) -> std::io::Result<Option<taut_core::Completion>> {
             crate::common::socket::now_or_would_block(
-                self.socket.shard.attempt(|access| self.socket.freed(access)),
+                self.socket.shard.attempt(|access| self.socket.next_completion(access)),
             )
         }
 

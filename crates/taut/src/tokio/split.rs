@@ -272,28 +272,28 @@ macro_rules! write_half {
                 self.stream().poll_write_bytes(cx, data)
             }
 
-            /// [`TcpStream::freed`].
+            /// [`TcpStream::next_completion`].
             ///
             /// # Errors
             /// Those of the stream's.
-            pub async fn freed(&self) -> io::Result<Option<Completion>> {
-                self.stream().freed().await
+            pub async fn next_completion(&self) -> io::Result<Option<Completion>> {
+                self.stream().next_completion().await
             }
 
-            /// [`TcpStream::try_freed`].
+            /// [`TcpStream::try_next_completion`].
             ///
             /// # Errors
             /// Those of the stream's.
-            pub fn try_freed(&self) -> io::Result<Option<Completion>> {
-                self.stream().try_freed()
+            pub fn try_next_completion(&self) -> io::Result<Option<Completion>> {
+                self.stream().try_next_completion()
             }
 
-            /// [`TcpStream::poll_freed`].
+            /// [`TcpStream::poll_next_completion`].
             ///
             /// # Errors
             /// Those of the stream's.
-            pub fn poll_freed(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
-                self.stream().poll_freed(cx)
+            pub fn poll_next_completion(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
+                self.stream().poll_next_completion(cx)
             }
         }
 

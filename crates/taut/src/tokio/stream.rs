@@ -175,7 +175,7 @@ impl TcpStream {
     /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
     /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
     ///
-    /// Returns the write's number, under which [`freed`](Self::freed) reports that the bytes are free, as Linux's
+    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the bytes are free, as Linux's
     /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
     /// 4 KiB are copied.
     ///
@@ -217,9 +217,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// The stack was shut down.
-    pub async fn freed(&self) -> io::Result<Option<Completion>> {
+    pub async fn next_completion(&self) -> io::Result<Option<Completion>> {
         let socket = &*self.socket;
-        until(&socket.shard, socket.write_interest(), |access| socket.freed(access)).await
+        until(&socket.shard, socket.write_interest(), |access| socket.next_completion(access)).await
     }
 
     /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for
@@ -424,13 +424,13 @@ impl TcpStream {
         result
     }
 
-    /// [`freed`](Self::freed) as a poll function. The task that polled last is woken, whether it polled this or a write.
+    /// [`next_completion`](Self::next_completion) as a poll function. The task that polled last is woken, whether it polled this or a write.
     ///
     /// # Errors
     /// The stack was shut down.
-    pub fn poll_freed(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
+    pub fn poll_next_completion(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
         let socket = &*self.socket;
-        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.freed(access))
+        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.next_completion(access))
     }
 }
 

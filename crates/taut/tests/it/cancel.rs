@@ -384,10 +384,10 @@ fn cancel_04_a_write_of_everything_that_is_dropped_has_taken_a_part_from_the_fro
 fn cancel_05_a_completion_is_reported_once() {
     type Wait = for<'a> fn(&'a mut TcpStream) -> Boxed<'a, std::io::Result<Option<Completion>>>;
     let waits: [(bool, Wait); 4] = [
-        (false, |s| Box::pin(async { s.freed().await })),
-        (false, |s| Box::pin(async { s.split().1.freed().await })),
-        (true, |s| Box::pin(async { poll_fn(|cx| s.poll_freed(cx)).await })),
-        (true, |s| Box::pin(async { poll_fn(|cx| s.split().1.poll_freed(cx)).await })),
+        (false, |s| Box::pin(async { s.next_completion().await })),
+        (false, |s| Box::pin(async { s.split().1.next_completion().await })),
+        (true, |s| Box::pin(async { poll_fn(|cx| s.poll_next_completion(cx)).await })),
+        (true, |s| Box::pin(async { poll_fn(|cx| s.split().1.poll_next_completion(cx)).await })),
     ];
     for (keeps_waker, wait) in waits {
         every_poll(|task| {
@@ -403,7 +403,7 @@ fn cancel_05_a_completion_is_reported_once() {
             }
             let is_ready = first.is_some();
             reported.extend(first.map(|first| first.unwrap().unwrap()));
-            while let Some(next) = wire.run(near.freed()).unwrap() {
+            while let Some(next) = wire.run(near.next_completion()).unwrap() {
                 reported.push(next);
             }
             let numbers: Vec<u32> = reported.iter().flat_map(numbers).collect();

@@ -58,7 +58,7 @@ fn without_copies(net: &Net) {
                 stream.write_bytes(&mut rest).unwrap();
             }
             stream.shutdown(Shutdown::Write).unwrap();
-            while stream.freed().unwrap().is_some() {}
+            while stream.next_completion().unwrap().is_some() {}
         });
         loop {
             let chunk = stream.read_chunk(10_000).unwrap();

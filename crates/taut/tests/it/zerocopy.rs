@@ -39,7 +39,7 @@ fn lent_bytes_arrive_and_come_back() {
         all.push(part);
     }
     stream.shutdown(Shutdown::Write).unwrap();
-    while check(stream.freed().unwrap(), &mut reported) {}
+    while check(stream.next_completion().unwrap(), &mut reported) {}
     assert_eq!(reported, writes, "every write was reported once");
     assert!(all.iter().all(Bytes::is_unique), "nobody holds the memory");
     drop(stream);
@@ -152,12 +152,12 @@ mod asynchronous {
                 write.write_bytes(&mut rest).await.unwrap();
                 // Now and then, until all memory is back.
                 if writes % 64 == 0 {
-                    while check(write.freed().await.unwrap(), &mut reported) {}
+                    while check(write.next_completion().await.unwrap(), &mut reported) {}
                     assert_eq!(reported, writes);
                 }
             }
         }
-        while check(write.freed().await.unwrap(), &mut reported) {}
+        while check(write.next_completion().await.unwrap(), &mut reported) {}
         assert_eq!(reported, writes);
         write.shutdown().await.unwrap();
         assert_eq!(server.join().unwrap(), (BULK, meter.finish()));
