@@ -24,10 +24,11 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::{Device, KeptPacket, LinkCaps, TxPacket, TxTicket};
 use taut::device::{News, Pipe, Received, RxDevice, Sent, TxDevice};
-use taut::{Report, Stack};
+use taut::observe::Report;
 
 /// Bits per second that the worker encrypts.
 pub(crate) const WORKER_BPS: f64 = 100e6;

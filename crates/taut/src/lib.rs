@@ -58,8 +58,6 @@ pub use self::tokio::incoming::{IncomingFlow, IncomingFlows};
 #[cfg(feature = "tokio")]
 pub use self::tokio::listener::{Incoming, TcpListener};
 #[cfg(feature = "tokio")]
-pub use self::tokio::reader::{Chunks, Reader};
-#[cfg(feature = "tokio")]
 pub use self::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 #[cfg(feature = "tokio")]
 pub use self::tokio::stream::TcpStream;
@@ -76,28 +74,38 @@ pub use stack::Stack;
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError,
-    DatagramFlowOptions, DatagramInfo, DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys,
-    FastOpenListen, FlowFilter, FlowKind, Gate, Histogram, IcmpReport, IncomingOptions, IpPrefix, Keepalive,
-    Lateness, Lease, ListenOptions, MtuDiscovery, Network, NetworkChange, NetworkError, OptionError,
-    QueueReport, Received, Refusal, Report, Route, SendMeta, SetOption, StackConfig, State, SynInfo,
-    SysctlError, WriteFlags,
+    Algorithm, ConnError, ConnOptions, DatagramError, DatagramFlowOptions, DatagramOption, DatagramOptions,
+    FastOpenKeys, FastOpenListen, FlowFilter, FlowKind, IcmpReport, IncomingOptions, Keepalive,
+    ListenOptions, MtuDiscovery, OptionError, Received, Refusal, SendMeta, SetOption, SynInfo, WriteFlags,
 };
-
-#[cfg(target_os = "linux")]
-pub use taut_device::Priority;
-pub use taut_replay::RecordReport;
 
 /// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
 /// receiving half ([`RxDevice`](device::RxDevice)).
+///
+/// ```
+/// use taut::device::{LinkCaps, pipe};
+///
+/// let (near, far) = pipe(LinkCaps::default());
+/// let near = taut::Stack::builder().device(near).address("10.0.0.1/24").build()?;
+/// let far = taut::Stack::builder().device(far).address("10.0.0.2/24").build()?;
+/// # drop((near, far));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub mod device {
     pub use taut_core::{BUFFER_BYTES, Gather, KeptPacket, Offload, RxChecksum, TxPacket, TxTicket};
     pub use taut_device::*;
     pub use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 }
 
-/// The types that describe a queue in front of the device.
-pub mod link {
+/// Queue disciplines in front of the device: [`StackBuilder::link`], [`Stack::set_qdisc`] and [`Stack::qdiscs`].
+///
+/// ```
+/// // In the syntax of tc.
+/// let slow: taut::qdisc::QdiscSpec = "netem delay 40ms".parse()?;
+/// assert_eq!(slow.to_string(), "netem delay 40ms");
+/// # Ok::<(), taut::qdisc::QdiscSpecError>(())
+/// ```
+pub mod qdisc {
     pub use taut_driver::{LinkReport, QdiscEntry, QdiscHandle};
     pub use taut_link::{
         Chance, Distribution, FqCodelSpec, FqCodelStats, FqSpec, FqStats, Loss, NetemRate, NetemSlot,
@@ -108,9 +116,71 @@ pub mod link {
     };
 }
 
-/// The core's types for configuration.
+/// The stack's configuration: [`StackBuilder::configure`], [`Stack::config`] and [`Stack::sysctl`].
+///
+/// ```no_run
+/// let stack = taut::Stack::builder().tun("taut0").configure(|config| config.send.autocorking = true).build()?;
+/// assert_eq!(stack.sysctl("tcp_autocorking").unwrap(), "1");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub mod config {
-    pub use taut_core::{AutocorkMode, AutosizeMode, BufferSizes, Duration, LowatMode, PacingMode, TsqMode};
+    pub use taut_core::{
+        AutocorkMode, AutosizeMode, BufferSizes, Duration, LowatMode, PacingMode, StackConfig, SysctlError,
+        TsqMode,
+    };
+}
+
+/// What a stack and its sockets report: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`].
+///
+/// ```no_run
+/// # fn example(stack: &taut::Stack, stream: &taut::blocking::TcpStream) -> std::io::Result<()> {
+/// use taut::observe::{ConnInfo, Report, State};
+///
+/// let info: ConnInfo = stream.info()?;
+/// println!("open: {}, smoothed round trip: {:?}", info.state == State::Established, info.rtt);
+/// let report: Report = stream.report()?;
+/// for (gate, time) in report.shares {
+///     println!("{} held it back for {} µs", gate.name(), time.as_micros());
+/// }
+/// println!("{} segments again", stack.counters().retrans_segs);
+/// # Ok(()) }
+/// ```
+pub mod observe {
+    pub use taut_core::{
+        Blocked, ConnInfo, Counters, DatagramInfo, FastOpenFail, Gate, Histogram, Lateness, QueueReport,
+        Report, State,
+    };
+    pub use taut_replay::RecordReport;
+}
+
+/// Addresses and routes of a stack: [`Stack::change_network`], [`Stack::networks`], [`Stack::routes`].
+///
+/// ```no_run
+/// # fn example(stack: &taut::Stack) -> Result<(), taut::network::NetworkError> {
+/// use taut::network::{Network, NetworkChange};
+///
+/// let own = Network { address: "10.0.0.3".parse().unwrap(), prefix: 24 };
+/// stack.change_network(NetworkChange::AddAddress(own))?;
+/// assert!(stack.networks().contains(&own));
+/// # Ok(()) }
+/// ```
+pub mod network {
+    pub use taut_core::{IpPrefix, Lease, Network, NetworkChange, NetworkError, Route};
+}
+
+/// Sending and receiving without a copy: `write_bytes`, `next_completion`, `read_chunk` and `buffered` of a stream.
+///
+/// ```no_run
+/// # fn example(stream: &taut::blocking::TcpStream, mut data: taut::Bytes) -> std::io::Result<()> {
+/// let number = stream.write_bytes(&mut data)?;
+/// // Later, when the peer has acknowledged the bytes, nobody holds their memory.
+/// let done: Option<taut::zero_copy::Completion> = stream.next_completion()?;
+/// # Ok(()) }
+/// ```
+pub mod zero_copy {
+    #[cfg(feature = "tokio")]
+    pub use crate::tokio::reader::{Chunks, Reader};
+    pub use taut_core::Completion;
 }
 
 #[cfg(all(doctest, feature = "tokio", target_os = "linux"))]

@@ -244,7 +244,7 @@ impl Stack {
     /// A report on the queue in front of the device, if [`StackBuilder::link`] put one there; with several
     /// shards, on the first one's.
     #[must_use]
-    pub fn link_report(&self) -> Option<crate::link::LinkReport> {
+    pub fn link_report(&self) -> Option<crate::qdisc::LinkReport> {
         self.0.shards[0].link_report()
     }
 
@@ -260,7 +260,7 @@ impl Stack {
     /// The queue disciplines in front of the device, the root first; none if packets go straight to the device. With
     /// several shards, those of one shard after the other.
     #[must_use]
-    pub fn qdiscs(&self) -> Vec<crate::link::QdiscEntry> {
+    pub fn qdiscs(&self) -> Vec<crate::qdisc::QdiscEntry> {
         self.0.shards.iter().flat_map(|shard| shard.qdiscs()).collect()
     }
 
@@ -271,7 +271,7 @@ impl Stack {
     ///
     /// # Errors
     /// The wrong word in `text`; after an error nothing has changed.
-    pub fn set_qdisc(&self, text: &str) -> Result<(), crate::link::QdiscSpecError> {
+    pub fn set_qdisc(&self, text: &str) -> Result<(), crate::qdisc::QdiscSpecError> {
         let spec = text.parse()?;
         for shard in &*self.0.shards {
             shard.set_qdisc(Some(&spec));

@@ -3,7 +3,7 @@
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
-use taut::link::QdiscSpec;
+use taut::qdisc::QdiscSpec;
 use taut_control::qdisc::QdiscSnapshot;
 use taut_control::{Client, place};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json as value};
-use taut::link::{Chance, FqCodelSpec, FqSpec, Loss, NetemSpec, QdiscHandle, QdiscSpec, Share, TbfSpec};
+use taut::qdisc::{Chance, FqCodelSpec, FqSpec, Loss, NetemSpec, QdiscHandle, QdiscSpec, Share, TbfSpec};
 use taut_control::qdisc::QdiscSnapshot;
 
 /// Users of a discipline: `tc` shows 2 for every root, this process and the interface.
@@ -381,7 +381,7 @@ fn options_json(spec: &QdiscSpec) -> Object {
             object.put("bands", 3).put("priomap", value!(PRIOMAP)).put("multiqueue", false)
         }
         QdiscSpec::Fq(spec) => {
-            let rate = |rate: Option<taut::link::Rate>| rate.map(taut::link::Rate::bytes_per_second);
+            let rate = |rate: Option<taut::qdisc::Rate>| rate.map(taut::qdisc::Rate::bytes_per_second);
             object
                 .put("limit", spec.limit)
                 .put("flow_limit", spec.flow_limit)

@@ -24,7 +24,8 @@ use std::{fs, io};
 
 use taut::device::frames::Peer;
 use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};
-use taut::{Network, Stack, StackBuilder};
+use taut::network::Network;
+use taut::{Stack, StackBuilder};
 use tokio::task::JoinSet;
 
 use crate::doors::forward::{Forward, is_passing};

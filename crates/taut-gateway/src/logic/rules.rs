@@ -23,7 +23,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use taut::{FlowKind, IpPrefix};
+use taut::FlowKind;
+use taut::network::IpPrefix;
 
 /// What a rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
+use taut::observe::State;
 use taut::{
-    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, SendMeta, Stack, State, TcpStream,
-    UdpSocket,
+    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, SendMeta, Stack, TcpStream, UdpSocket,
 };
 
 use crate::logic::rules::any_port;

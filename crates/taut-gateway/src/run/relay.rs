@@ -35,7 +35,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use taut::{State, TcpStream, WriteFlags};
+use taut::observe::State;
+use taut::{TcpStream, WriteFlags};
 
 use crate::logic::flow::{End, NextStep, Side};
 use crate::logic::limits::LEAST_GRANT;

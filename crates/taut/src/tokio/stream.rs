@@ -430,7 +430,9 @@ impl TcpStream {
     /// The stack was shut down.
     pub fn poll_next_completion(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
         let socket = &*self.socket;
-        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.next_completion(access))
+        socket
+            .shard
+            .poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.next_completion(access))
     }
 }
 

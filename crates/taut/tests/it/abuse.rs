@@ -19,7 +19,7 @@ fn kernel_ip() -> Ipv4Addr {
 }
 
 /// Waits until the stack has received `packets`; some may still be in the interface's queue.
-fn taken_in(net: &Net, packets: u64) -> taut::Counters {
+fn taken_in(net: &Net, packets: u64) -> taut::observe::Counters {
     for _ in 0..10_000 {
         let counters = net.stack.counters();
         if counters.in_receives >= packets {

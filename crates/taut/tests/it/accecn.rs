@@ -20,8 +20,9 @@ use marker::{Count, Direction, KernelInfo, Path, To, lock, marker};
 use net::{digest_of, send_noise};
 use taut::blocking::{TcpListener, TcpStream};
 
+use taut::Stack;
 use taut::device::TunOptions;
-use taut::{ConnInfo, Stack};
+use taut::observe::ConnInfo;
 use taut_testbed::{Kernel, Subnet, live};
 use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
 

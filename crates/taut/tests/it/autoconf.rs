@@ -12,7 +12,8 @@ use std::time::Duration;
 use net::{digest_of, send_noise, serve};
 use taut::blocking::{TcpStream, UdpSocket};
 use taut::device::{Frames, FramesOptions, Interface};
-use taut::{NetworkChange, Stack, StackBuilder};
+use taut::network::NetworkChange;
+use taut::{Stack, StackBuilder};
 use taut_testbed::{Kernel, Scratch, eventually, listen, live};
 
 const PATIENCE: Duration = Duration::from_secs(60);

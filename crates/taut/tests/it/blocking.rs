@@ -327,7 +327,7 @@ fn options_and_info() {
     stream.set_cork(false).unwrap();
     stream.read_exact(&mut [0]).unwrap();
     let info = stream.info().unwrap();
-    assert_eq!(info.state, taut::State::Established);
+    assert_eq!(info.state, taut::observe::State::Established);
     assert_eq!(info.congestion, taut::Algorithm::reno());
     assert_eq!((info.bytes_received, info.peer), (1, address));
     assert!(info.rtt.is_some());
@@ -366,7 +366,7 @@ fn what_held_a_connection_back_is_known() {
     let paced = report
         .shares
         .iter()
-        .find(|(gate, _)| *gate == taut::Gate::Pacing)
+        .find(|(gate, _)| *gate == taut::observe::Gate::Pacing)
         .map(|(_, share)| share.as_millis());
     assert!(paced >= Some(100), "{report:?}");
     assert!(paced <= Some(start.elapsed().as_millis() as u64 + 1));

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use futures_core::Stream;
+use taut::zero_copy::{Completion, Reader};
 use taut::{
-    Bytes, Completion, ConnOptions, Connector, DatagramOptions, EchoSocket, FlowFilter, FlowKind,
-    IncomingFlow, IncomingFlows, OwnedReadHalf, OwnedWriteHalf, PingSocket, Reader, SendMeta, TcpListener,
-    TcpStream, UdpSocket, WriteFlags,
+    Bytes, ConnOptions, Connector, DatagramOptions, EchoSocket, FlowFilter, FlowKind, IncomingFlow,
+    IncomingFlows, OwnedReadHalf, OwnedWriteHalf, PingSocket, SendMeta, TcpListener, TcpStream, UdpSocket,
+    WriteFlags,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tower_service::Service;

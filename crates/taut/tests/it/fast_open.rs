@@ -9,7 +9,8 @@ use std::time::Duration;
 use net::{Net, STACK, echo, serve};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::sys::{FastOpen, set_fast_open};
-use taut::{ConnOptions, FastOpenFail, ListenOptions};
+use taut::observe::FastOpenFail;
+use taut::{ConnOptions, ListenOptions};
 use taut_testbed::TcpInfo;
 
 /// linux/tcp.h

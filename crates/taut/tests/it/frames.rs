@@ -16,7 +16,8 @@ use net::{digest_of, echo, send_noise, serve};
 use socket2::{Domain, Socket, Type};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::{Cidr, Device, Frames, FramesOptions, Interface, Tun, TunOptions, from_descriptor};
-use taut::{Network, NetworkChange, Stack, StackBuilder};
+use taut::network::{Network, NetworkChange};
+use taut::{Stack, StackBuilder};
 use taut_testbed::{Kernel, Scratch, eventually, listen};
 use taut_wire::Mac;
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
-use taut::{Counters, FlowFilter, FlowKind, IncomingFlows, IncomingOptions, Refusal, Stack};
+use taut::observe::Counters;
+use taut::{FlowFilter, FlowKind, IncomingFlows, IncomingOptions, Refusal, Stack};
 use taut_testbed::{Kernel, Scratch, eventually, live};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -98,7 +98,7 @@ fn completions_that_come_late_are_no_harm() {
 
 #[test]
 fn a_queue_that_does_nothing_is_no_harm() {
-    let (near, far) = pair(|builder| builder.link(taut::link::LinkSpec::default()));
+    let (near, far) = pair(|builder| builder.link(taut::qdisc::LinkSpec::default()));
     bulk(&near, &far, 50_000_000);
     let report = near.link_report().unwrap();
     assert!(report.stats.sent_bytes > 50_000_000);

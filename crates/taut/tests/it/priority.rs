@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::thread;
 
+use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
-use taut::{Priority, Stack};
+use taut::device::Priority;
 use taut_testbed::live;
 
 /// `SCHED_OTHER` and `SCHED_FIFO`.

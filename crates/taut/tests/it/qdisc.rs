@@ -13,7 +13,7 @@ use pair::{pair, pair_over};
 use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
-use taut::link::QdiscDetails;
+use taut::qdisc::QdiscDetails;
 use taut_testbed::{Noise, eventually, now};
 
 fn connect(near: &Stack, far: &Stack) -> (TcpStream, TcpStream) {

@@ -7,9 +7,10 @@ use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 
 use net::{Net, digest_of, echo, send_noise, serve};
+use taut::Bytes;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::congestion::Registry;
-use taut::{Bytes, ConnInfo};
+use taut::observe::ConnInfo;
 use taut_core::Instant;
 use taut_replay::{Played, Player, RecordEnd};
 use taut_testbed::{Noise, Scratch};

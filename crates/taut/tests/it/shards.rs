@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use net::{Net, STACK, echo, serve};
+use taut::ConnOptions;
 use taut::blocking::{TcpListener, TcpStream};
-use taut::{ConnOptions, Counters};
+use taut::observe::Counters;
 use taut_testbed::{Kernel, now};
 
 const SHARDS: usize = 2;

@@ -17,10 +17,11 @@ use std::thread;
 use std::time::Duration;
 
 use net::{digest_of, send_noise, serve};
+use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::packet::Mac;
 use taut::device::{Cidr, Device, Interface, News, Sent, TxDevice, TxPacket, TxTicket, Xdp, XdpOptions};
-use taut::{Network, NetworkChange, Stack};
+use taut::network::{Network, NetworkChange};
 use taut_testbed::{Kernel, Subnet, eventually, listen};
 
 const NET: Subnet = Subnet(9);

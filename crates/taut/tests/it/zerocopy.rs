@@ -6,8 +6,9 @@ use std::io::{BufRead, Read, Write};
 use std::net::Shutdown;
 
 use net::{Net, PART, digest_of, echo, send_noise, serve};
+use taut::Bytes;
 use taut::blocking::TcpStream;
-use taut::{Bytes, Completion};
+use taut::zero_copy::Completion;
 use taut_testbed::{Meter, Noise};
 
 const BULK: usize = 64 << 20;
