@@ -76,49 +76,47 @@ extern crate alloc;
 extern crate std;
 
 mod buffers;
-pub mod config;
 pub mod congestion;
 mod conn;
 mod datagram;
 mod ecn;
 mod egress;
 mod fast_open;
-mod icmp;
 mod ingress;
 mod ip;
-mod options;
 mod recovery;
-mod report;
+mod settings;
 mod stack;
 mod stats;
-mod sysctl;
 mod words;
 
 pub use bytes::Bytes;
-pub use config::StackConfig;
 pub use congestion::Algorithm;
 pub use conn::info::ConnInfo;
+pub use conn::report::{QueueReport, Report};
 pub use conn::state::State;
 pub use datagram::{
     DatagramError, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport, MtuDiscovery,
     Received, SendMeta,
 };
-pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode};
+pub use egress::{
+    AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode, WriteFlags,
+};
 pub use fast_open::{FastOpenFail, FastOpenKeys};
 pub use ip::{Routes, is_host};
-pub use options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags};
-pub use report::{QueueReport, Report};
+pub use settings::config::{self, StackConfig, SynCookies};
+pub use settings::options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption};
+pub use settings::sysctl::SysctlError;
 pub use stack::{
     ConnMut, ConnRef, DatagramFlowOptions, FlowFilter, FlowInfo, FlowKind, FlowState, IncomingOptions,
-    IpPrefix, ListenerInfo, Refusal, Stack, Steering, SynCookies, SynInfo, Timer,
+    IpPrefix, ListenerInfo, Refusal, Stack, Steering, SynInfo, Timer,
 };
-pub use stats::Counters;
-pub use sysctl::SysctlError;
+pub use stats::{Counters, Histogram, Lateness};
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, DatagramId, Duration, Event, Fate, FlowError,
-    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Known, Lateness, Lease, LinkCaps,
-    ListenError, ListenerId, Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route,
-    RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
+    FlowId, Frame, GATHER_MAX, Gather, Instant, KeptPacket, Known, Lease, LinkCaps, ListenError, ListenerId,
+    Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route, RxChecksum, RxPacket,
+    Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
 };
 
 #[cfg(doctest)]

@@ -73,7 +73,7 @@ impl<P> Ethernet<P> {
             NetworkChange::RemoveRoute(route) => _ = self.routes.remove(&route),
             NetworkChange::JoinGroup(group) => self.change_group(now, group, true),
             NetworkChange::LeaveGroup(group) => self.change_group(now, group, false),
-            // An address that is known, its preference, the MTU, name servers and the lease are the stack's alone.
+            // A known address, its preference, the MTU, name servers and the lease are the stack's alone.
             _ => {}
         }
         self.report_groups(now);

@@ -1,4 +1,5 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132): what a client says, and what a server answers. Called by `taut-ethernet`.
+//! DHCP for IPv4 (RFC 2131, RFC 2132): what a client says, and what a server answers. Called by
+//! `taut-ethernet`.
 //!
 //! ```text
 //!   client ── Discover, Request, Decline, Release ──▶ server        DhcpMessage::emit   DhcpAsked::parse

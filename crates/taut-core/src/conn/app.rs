@@ -8,8 +8,9 @@ use bytes::Bytes;
 
 use super::state::State;
 use super::{Conn, StackCx};
+use crate::egress::WriteFlags;
 use crate::egress::{Completion, Written};
-use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags, tos_field};
+use crate::settings::options::{ConnOptions, Keepalive, SetOption, tos_field};
 use crate::words::{Duration, OptionError, ReadError, WriteError};
 
 /// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.

@@ -15,10 +15,10 @@ use taut_wire::FastOpen as FastOpenOption;
 
 use super::state::State;
 use super::{Conn, StackCx};
+use crate::egress::WriteFlags;
 use crate::egress::Written;
 use crate::fast_open::{Attempt, FastOpenFail, Lesson};
 use crate::ingress::Payload;
-use crate::options::WriteFlags;
 use crate::words::{ConnError, WriteError, seq};
 
 /// The option space that is left free in a SYN with data, whatever its options take. Linux: `MAX_TCP_OPTION_SPACE`.

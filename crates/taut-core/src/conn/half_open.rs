@@ -1,5 +1,5 @@
 //! A handshake that a listener has begun and not completed: the little that must be remembered about a SYN.
-//! RFC 9293 §3.10.7.2 to §3.10.7.4; Linux: `tcp_request_sock`. Called by `stack/half_open.rs`.
+//! RFC 9293 §3.10.7.2 to §3.10.7.4; Linux: `tcp_request_sock`. Called by `stack/opening/half_open.rs`.
 //!
 //! # Problem
 //!
@@ -27,8 +27,8 @@ use super::state::State;
 use super::timers::backed_off;
 use super::{Conn, StackCx};
 use crate::ecn::HalfAgreed;
-use crate::options::ConnOptions;
 use crate::recovery::RTO_INIT;
+use crate::settings::options::ConnOptions;
 use crate::words::{ConnId, Instant, ListenerId, Tuple, seq};
 
 /// A listener's handshake that waits for the peer's ACK.

@@ -12,7 +12,7 @@ use super::{Conn, Flags, News, StackCx};
 use crate::ecn::Ecn;
 use crate::egress::Sender;
 use crate::ingress::{RCVBUF_MIN, Receiver};
-use crate::options::ConnOptions;
+use crate::settings::options::ConnOptions;
 use crate::words::{ConnId, Duration, Instant, ListenerId, Tuple, seq};
 
 /// Timestamps count milliseconds: an echo may measure this much more than has passed.

@@ -5,12 +5,12 @@ use alloc::string::String;
 use core::net::SocketAddr;
 
 use super::Conn;
+use super::report::Report;
 use super::state::State;
-use crate::config::StackConfig;
 use crate::congestion::Algorithm;
 use crate::egress::{Blocked, Queue, Totals};
 use crate::fast_open::FastOpenFail;
-use crate::report::Report;
+use crate::settings::config::StackConfig;
 use crate::words::{Duration, Instant, LinkCaps};
 
 /// A snapshot of one connection.

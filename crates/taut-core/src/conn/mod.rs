@@ -10,7 +10,7 @@
 //!   fast_open.rs  data in SYNs
 //!   close.rs      the ways to end    state.rs   RFC 9293's states
 //!   icmp.rs path.rs   routers' errors, and how large segments may be
-//!   info.rs       snapshots
+//!   info.rs       snapshots          report.rs  what held connections back
 //! ```
 //!
 //! The sending half is in [`egress`](crate::egress), the receiving half in `ingress`, congestion marks in
@@ -28,6 +28,7 @@ mod icmp;
 pub(crate) mod info;
 pub(crate) mod output;
 mod path;
+pub(crate) mod report;
 pub(crate) mod state;
 mod timers;
 
@@ -36,11 +37,11 @@ use alloc::boxed::Box;
 pub(crate) use arrival::{Arrival, Consequence};
 
 use crate::buffers::BufferPool;
-use crate::config::StackConfig;
 use crate::ecn::{Beside, Carrier, Ecn, Stamp};
 use crate::egress::{Blocked, PathMtu, SendCx, Sender, Totals, UNLIMITED};
 use crate::ingress::Receiver;
-use crate::options::Keepalive;
+use crate::settings::config::StackConfig;
+use crate::settings::options::Keepalive;
 use crate::stats::Counters;
 use crate::words::{ConnError, Duration, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
 use agreed::{Agreed, Timestamps};

@@ -1,5 +1,5 @@
 //! How large segments may be, from reports of routers, results of probes and suspected black holes.
-//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::path_mtu). Called after an
+//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::size::path_mtu). Called after an
 //! ICMP error, an ACK or a timeout, and before data leaves.
 
 use super::state::State;

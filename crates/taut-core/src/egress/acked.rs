@@ -2,7 +2,7 @@
 //! RFC 9293 §3.10.7.4, RFC 6298; what an ACK means for packets in flight is decided in `recovery/`. Called by
 //! the connection.
 
-use super::chrono::Kind;
+use super::books::chrono::Kind;
 use super::{SendCx, Sender, Totals, pacing};
 use crate::buffers::BufferPool;
 use crate::congestion::Signal;

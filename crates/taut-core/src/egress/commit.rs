@@ -2,11 +2,11 @@
 //! The form is taut's own; the notes for congestion control and `TCP_INFO` are those that Linux 6.12 makes at
 //! the end of `tcp_write_xmit`. Called by the connection.
 
-use super::chrono::Kind;
+use super::books::chrono::Kind;
 use super::inputs::Candidate;
 use super::pacing::Status;
 use super::plan::{Plan, plan};
-use super::tso_defer::Limited;
+use super::size::tso_defer::Limited;
 use super::{Blocked, Gate, SendCx, Sender, Totals, small_queue};
 use crate::recovery::{CaState, Mode};
 use crate::stats::Counters;

@@ -1,7 +1,7 @@
 //! The settings of the send path: Linux's sysctls, and which version of each mechanism is in force.
 //! A part of [`StackConfig`](crate::StackConfig); the rules are on the mechanisms' own pages.
 
-use super::notsent_lowat;
+use super::queue::notsent_lowat;
 use super::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::words::{BufferSizes, Duration};
 

@@ -4,10 +4,10 @@
 use core::ops::Range;
 
 use super::config::{MtuConfig, SendConfig};
-use super::path_mtu::{Decision, PathMtu, View};
+use super::size::path_mtu::{Decision, PathMtu, View};
+use super::size::tso_autosize::{self, Autosize};
+use super::size::tso_defer::Defer;
 use super::small_queue::{self, Ask, Device, Limit, Pass};
-use super::tso_autosize::{self, Autosize};
-use super::tso_defer::Defer;
 use super::{AutosizeMode, Blocked, Sender};
 use crate::buffers::BufferTuning;
 use crate::congestion::CongestionConfig;

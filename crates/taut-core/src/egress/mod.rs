@@ -9,7 +9,8 @@
 //!   acked.rs    the network's verbs: on_window, on_ack, note_acked, on_timeout …
 //!   plan.rs     decides and changes nothing: one list of gates, in the order in which Linux asks them
 //!   inputs.rs   the values that the gates look at
-//!   loans.rs    memory that the application lent, until it is free again
+//!   size/       how large a packet is          small_queue/   how much may be below TCP
+//!   queue/      what was written and lent      books/         sums for reports
 //! ```
 //!
 //! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a
@@ -30,46 +31,39 @@
 //! then, and the packet is cut. The gates' names stand once, in `blocked.rs`.
 
 mod acked;
-mod autocork;
 mod blocked;
-mod chrono;
+mod books;
 mod commit;
 mod config;
 pub(crate) mod emit;
 mod inputs;
-mod ledger;
-mod loans;
-mod nagle;
-mod notsent_lowat;
 mod pacing;
-mod path_mtu;
 mod peer_window;
 mod plan;
+mod queue;
 mod sender;
+mod size;
 mod small_queue;
-mod sndbuf;
-mod tso_autosize;
-mod tso_defer;
 mod write;
-mod write_queue;
 
 pub(crate) use acked::TimedOut;
-pub use autocork::AutocorkMode;
 pub use blocked::{Blocked, Gate};
+use books::ledger::Ledger;
+pub(crate) use books::ledger::{Queue, Totals};
 pub(crate) use commit::{Leaving, NotNow};
 pub use config::{MtuConfig, MtuProbing, SendConfig};
 pub(crate) use inputs::SendCx;
-use ledger::Ledger;
-pub(crate) use ledger::{Queue, Totals};
-pub use loans::Completion;
-pub use notsent_lowat::LowatMode;
 pub use pacing::PacingMode;
 pub(crate) use pacing::UNLIMITED;
-pub(crate) use path_mtu::PathMtu;
 pub(crate) use plan::Plan;
+pub use queue::loans::Completion;
+pub use queue::notsent_lowat::LowatMode;
+pub(crate) use queue::sndbuf::SNDBUF_MIN;
 pub(crate) use sender::Sender;
+pub use size::autocork::AutocorkMode;
+pub(crate) use size::path_mtu::PathMtu;
+pub use size::tso_autosize::AutosizeMode;
 pub(crate) use small_queue::ACK_TRUESIZE;
 pub use small_queue::TsqMode;
-pub(crate) use sndbuf::SNDBUF_MIN;
-pub use tso_autosize::AutosizeMode;
+pub use write::WriteFlags;
 pub(crate) use write::Written;

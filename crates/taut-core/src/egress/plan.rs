@@ -8,8 +8,9 @@
 use core::ops::Range;
 
 use super::inputs::{Candidate, SendCx, cwnd_quota, mtu_probe, split_point};
+use super::size::tso_defer;
 use super::small_queue::Pass;
-use super::{Blocked, Sender, tso_defer};
+use super::{Blocked, Sender};
 use crate::recovery::Mode;
 use crate::words::SendKind;
 

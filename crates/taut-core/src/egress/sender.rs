@@ -6,14 +6,15 @@
 
 use alloc::boxed::Box;
 
-use super::chrono::Kind;
-use super::nagle::Nagle;
+use super::books::chrono::Kind;
 use super::pacing::{Owed, Pacing, Status, UNLIMITED};
 use super::peer_window::PeerWindow;
+use super::queue::sndbuf::SendBuffer;
+use super::queue::write_queue::WriteQueue;
+use super::size::nagle::Nagle;
+use super::size::tso_autosize;
 use super::small_queue::SmallQueue;
-use super::sndbuf::SendBuffer;
-use super::write_queue::WriteQueue;
-use super::{Blocked, Gate, Ledger, SendConfig, SendCx, Totals, tso_autosize};
+use super::{Blocked, Gate, Ledger, SendConfig, SendCx, Totals};
 use crate::buffers::BufferPool;
 use crate::congestion::{Algorithm, Congestion};
 use crate::recovery::Recovery;

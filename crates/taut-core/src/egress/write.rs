@@ -7,18 +7,27 @@ use core::task::Poll;
 
 use bytes::{Buf, Bytes};
 
-use super::autocork::{self, Autocork, AutocorkMode};
-use super::chrono::Kind;
-use super::loans::{Completion, LEND_MIN, Loans};
-use super::notsent_lowat::{self, Room};
+use super::books::chrono::Kind;
+use super::queue::loans::{Completion, LEND_MIN, Loans};
+use super::queue::notsent_lowat::{self, Room};
+use super::queue::sndbuf::{Path, SNDBUF_MIN};
+use super::queue::write_queue::WriteQueue;
+use super::size::autocork::{self, Autocork, AutocorkMode};
+use super::size::tso_autosize;
 use super::small_queue;
-use super::sndbuf::{Path, SNDBUF_MIN};
-use super::write_queue::WriteQueue;
-use super::{AutosizeMode, Gate, Ledger, SendCx, Sender, Totals, tso_autosize};
+use super::{AutosizeMode, Gate, Ledger, SendCx, Sender, Totals};
 use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
-use crate::options::WriteFlags;
 use crate::recovery::Mode;
 use crate::words::{Holders, Instant, Memory};
+
+/// The flags of a write; `MSG_MORE` and `MSG_EOR` of `send(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// More data follows: hold back a partial segment, once.
+    pub more: bool,
+    /// End of record: later data does not share a buffer with this data.
+    pub eor: bool,
+}
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,7 +369,7 @@ impl Sender {
         self.room(self.size_goal(cx), cx)
     }
 
-    /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`](super::notsent_lowat).
+    /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`](super::queue::notsent_lowat).
     fn room(&self, size_goal: u32, cx: &SendCx<'_>) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;

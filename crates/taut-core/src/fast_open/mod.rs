@@ -22,7 +22,7 @@
 //!
 //! ```text
 //!   cookie.rs    keys, cookies                      cache.rs   what a client knows about servers, and black holes
-//!   pending.rs   the limit of a listener            conn/fast_open.rs, stack/fast_open.rs   the two ends of it
+//!   pending.rs   the limit of a listener            conn/fast_open.rs, stack/opening/fast_open.rs   the two ends of it
 //! ```
 
 mod cache;

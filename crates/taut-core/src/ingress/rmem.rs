@@ -4,7 +4,7 @@
 //!
 //! **Rule.** What is in order and what is not take twice the receive buffer at most, and one buffer of a device more:
 //! chunks are half full or better as long as data comes in segments of some size. Above that, or when the stack's memory
-//! ([`tcp_mem`](crate::config::MemoryLimits)) does not allow more, data behind what arrived is dropped. If that is not
+//! ([`tcp_mem`](crate::settings::config::MemoryLimits)) does not allow more, data behind what arrived is dropped. If that is not
 //! enough, the segment itself is. Data that is next needs no room in that limit: the window has promised it.
 
 use super::Receiver;

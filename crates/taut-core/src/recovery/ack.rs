@@ -12,13 +12,14 @@ use core::ops::Range;
 
 use taut_wire::SackBlocks;
 
-use super::frto::{Frto, FrtoAck};
+use super::log::sent::{SACKED, segs_in};
 use super::rack::DUP_THRESH;
+use super::rules::frto::{Frto, FrtoAck};
+use super::rules::rto;
 use super::sack::{self, Delivered};
-use super::sent::{SACKED, segs_in};
 use super::states::Reduction;
 use super::tail_probe::TailProbeOutcome;
-use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig, rto};
+use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 

@@ -22,21 +22,15 @@
 
 mod ack;
 mod config;
-mod delivery_rate;
-mod frto;
+mod log;
 mod mtu_probe;
-mod prr;
 mod rack;
-mod records;
-mod rto;
-mod rtt;
+mod rules;
 mod sack;
-mod sent;
 mod states;
 mod tail_probe;
 mod timers;
 mod transmit;
-mod undo;
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -45,18 +39,18 @@ use crate::ecn::Feedback;
 use crate::words::{Duration, Instant};
 pub(crate) use ack::{AckInput, AckOutcome, Undone};
 pub use config::RecoveryConfig;
-use delivery_rate::Sampler;
-use frto::Frto;
+use log::delivery_rate::Sampler;
+use log::sent::SentLog;
 pub(crate) use mtu_probe::MtuProbeFate;
-use prr::Prr;
 use rack::Rack;
-pub(crate) use rto::{RTO_INIT, RTO_MAX, has_lasted};
-use rtt::Rtt;
-use sent::SentLog;
+use rules::frto::Frto;
+use rules::prr::Prr;
+pub(crate) use rules::rto::{RTO_INIT, RTO_MAX, has_lasted};
+use rules::rtt::Rtt;
+use rules::undo::Undo;
 pub(crate) use states::CaState;
 use tail_probe::TailProbe;
 pub(crate) use timers::RecoveryTimer;
-use undo::Undo;
 
 /// Loss detection and repair of one connection.
 #[derive(Debug)]
@@ -357,7 +351,7 @@ impl Recovery {
 
     /// A SYN timed out, and nothing was measured: the first timeout of data is longer.
     pub(crate) fn distrust_rtt(&mut self) {
-        self.base.rtt.distrust(rto::RTO_AFTER_SYN_TIMEOUT);
+        self.base.rtt.distrust(rules::rto::RTO_AFTER_SYN_TIMEOUT);
     }
 
     /// The application has nothing more to send: until everything in flight is delivered, samples show the
@@ -379,7 +373,7 @@ impl Recovery {
 impl Base {
     /// Current timeout, backoff included.
     fn rto(&self) -> Duration {
-        rto::timeout(&self.rtt, self.backoff)
+        rules::rto::timeout(&self.rtt, self.backoff)
     }
 }
 

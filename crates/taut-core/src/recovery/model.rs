@@ -8,10 +8,10 @@ extern crate std;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::delivery_rate::Sampler;
-use super::rack::Rack;
-use super::sack::{self, Delivered};
-use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
+use crate::recovery::log::delivery_rate::Sampler;
+use crate::recovery::log::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
+use crate::recovery::rack::Rack;
+use crate::recovery::sack::{self, Delivered};
 use crate::words::{Duration, Instant};
 
 const START: u64 = 1 << 32;
@@ -207,7 +207,7 @@ impl Pair {
             false,
             Some(MIN_RTT),
             Some(MIN_RTT),
-            &super::RecoveryConfig::default(),
+            &crate::recovery::RecoveryConfig::default(),
         );
         self.naive.detect(self.now);
         let newly = self.naive.count(|segment| segment.lost && !segment.retrans) - lost;

@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::sent::{LOST, SACKED};
+use super::log::sent::{LOST, SACKED};
 use super::{CaState, Flight, Recovery};
 
 /// The fate of a probe.

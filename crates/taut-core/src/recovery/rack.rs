@@ -11,7 +11,7 @@ use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::RecoveryConfig;
-use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
+use super::log::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use super::timers::TIMER_SLACK;
 use crate::words::{Duration, Instant, step};
 
@@ -279,8 +279,8 @@ impl Rack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::delivery_rate::TxSnapshot;
     use super::*;
+    use crate::recovery::log::delivery_rate::TxSnapshot;
 
     /// A segment of 1,000 bytes that left at `sent_us`.
     fn record(start: u64, sent_us: u64, flags: u8) -> Record {

@@ -4,9 +4,9 @@
 
 use core::ops::Range;
 
-use super::delivery_rate::TxSnapshot;
+use super::log::delivery_rate::TxSnapshot;
+use super::log::sent::{EVER_RETRANS, Record, SACKED, SentLog};
 use super::rack::Rack;
-use super::sent::{EVER_RETRANS, Record, SACKED, SentLog};
 use crate::words::{Duration, Instant};
 
 /// The segments that one ACK delivered, cumulatively and selectively.

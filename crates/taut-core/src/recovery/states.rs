@@ -3,8 +3,8 @@
 //! `tcp_fastretrans_alert`. Called by `ack.rs` and `timers.rs`, and by the send path when a queue of this
 //! host is full or segments become smaller.
 
-use super::frto::Frto;
-use super::prr::Prr;
+use super::rules::frto::Frto;
+use super::rules::prr::Prr;
 use super::{Base, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use super::rto::RTO_INIT;
+use super::rules::rto::RTO_INIT;
 use super::timers::TIMER_SLACK;
 use super::{Base, CaState, Flight, Recovery, RecoveryConfig};
 use crate::words::{Duration, Instant};

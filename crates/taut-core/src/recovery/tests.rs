@@ -108,21 +108,21 @@ fn an_idle_connection_stays_small() {
 fn rto_follows_rfc_6298_with_the_floor_on_the_variance_term() {
     let mut rtt = Rtt::new();
     let floor = Duration::from_millis(200);
-    assert_eq!(rto::timeout(&rtt, 0), Duration::from_secs(1));
+    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_secs(1));
     // SRTT = 40, RTTVAR = 20: 4·20 is below the floor.
     rtt.sample(Duration::from_millis(40), 0, 0, floor);
-    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(240));
-    assert_eq!(rto::timeout(&rtt, 2), Duration::from_millis(960), "each timeout doubles it");
-    assert_eq!(rto::timeout(&rtt, 20), Duration::from_secs(120));
+    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(240));
+    assert_eq!(rules::rto::timeout(&rtt, 2), Duration::from_millis(960), "each timeout doubles it");
+    assert_eq!(rules::rto::timeout(&rtt, 20), Duration::from_secs(120));
     // SRTT = 400, RTTVAR = 200; then R = 480: RTTVAR = 3/4·200 + 1/4·80 = 170, SRTT = 410. The sum follows a
     // falling variation only at the end of a round, by a quarter: 800 − (800 − 680)/4 = 770.
     let mut rtt = Rtt::new();
     rtt.sample(Duration::from_millis(400), 0, 10, floor);
-    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(1200));
+    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(1200));
     rtt.sample(Duration::from_millis(480), 5, 20, floor);
     assert_eq!(rtt.srtt(), Some(Duration::from_millis(410)));
     assert_eq!(rtt.rttvar(), Duration::from_millis(170));
-    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(410 + 800));
+    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(410 + 800));
 }
 
 #[test]
@@ -756,7 +756,7 @@ fn rto_07_a_joined_record_was_retransmitted_if_a_part_was() {
             log.mark_sacked(place);
         }
         assert_eq!(log.len(), 1);
-        assert!(log.first().unwrap().has(sent::EVER_RETRANS));
+        assert!(log.first().unwrap().has(log::sent::EVER_RETRANS));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Called by the connection when [`Recovery::deadline`] passes.
 
 use super::RecoveryConfig;
-use super::sent::SACKED;
+use super::log::sent::SACKED;
 use super::{Base, CaState, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::{Duration, Instant};

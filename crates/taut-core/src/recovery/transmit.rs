@@ -4,9 +4,9 @@
 use alloc::boxed::Box;
 use core::ops::Range;
 
-use super::delivery_rate::TxSnapshot;
-use super::frto::Frto;
-use super::sent::{LOST, RETRANS, Record, segs_in};
+use super::log::delivery_rate::TxSnapshot;
+use super::log::sent::{LOST, RETRANS, Record, segs_in};
+use super::rules::frto::Frto;
 use super::tail_probe::TailProbe;
 use super::{Flight, Recovery, RecoveryConfig};
 use crate::words::{Instant, SendKind};

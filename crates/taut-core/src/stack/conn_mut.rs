@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::{ConnRef, Stack};
 use crate::conn::Conn;
 use crate::egress::Completion;
-use crate::options::{SetOption, WriteFlags};
+use crate::egress::WriteFlags;
+use crate::settings::options::SetOption;
 use crate::words::{Instant, OptionError, ReadError, WriteError};
 
 /// One connection, borrowed from its stack with [`Stack::conn_mut`].

@@ -9,9 +9,9 @@ use core::net::SocketAddr;
 use super::Stack;
 use crate::conn::Conn;
 use crate::conn::info::ConnInfo;
+use crate::conn::report::Report;
 use crate::conn::state::State;
 use crate::egress::Blocked;
-use crate::report::Report;
 use crate::words::{ConnError, Instant};
 
 /// A connection, read only. [`ConnMut`](crate::ConnMut) has the calls that change it.

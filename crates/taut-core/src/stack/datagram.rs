@@ -6,8 +6,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use taut_wire::{fragment, icmp, protocol, udp};
 
-use super::demux::DATAGRAM_BIT;
-use super::open::is_broadcast;
+use super::opening::open::is_broadcast;
+use super::tables::demux::DATAGRAM_BIT;
 use super::{News, Stack};
 use crate::datagram::cut::{self, Cut, Question};
 use crate::datagram::groups::Groups;
@@ -18,12 +18,12 @@ use crate::datagram::{
     DatagramError, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport, Received,
     SendMeta,
 };
-use crate::icmp::Limit;
+use crate::ip::icmp::Limit;
 use crate::ip::path_mtu::PathMtus;
 use crate::ip::reassembly::Reassembly;
 use crate::words::{ConnectError, DatagramId, Endpoint, Instant, ListenError, Memory};
 
-use super::secrets::Secrets;
+use super::opening::secrets::Secrets;
 
 /// The most datagram sockets of a stack.
 const SOCKETS_MAX: usize = 1 << 16;

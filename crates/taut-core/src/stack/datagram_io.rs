@@ -8,10 +8,10 @@ use taut_wire::udp::{self, UdpHeader};
 use taut_wire::{IpHeader, Quoted, fragment, protocol, raw};
 
 use super::datagram::{Datagrams, HEADERS_MAX};
-use super::demux::DATAGRAM_BIT;
 use super::incoming::{FlowKind, Receiver};
 use super::input::head;
 use super::replies::Reply;
+use super::tables::demux::DATAGRAM_BIT;
 use super::{News, Stack};
 use crate::datagram::inbox::Incoming;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};

@@ -10,10 +10,10 @@ use taut_wire::{
 };
 
 use super::Stack;
-use super::demux::Owner;
-use super::open::is_broadcast;
+use super::opening::open::is_broadcast;
 use super::replies::{self, Reply};
-use super::time_wait::{TimeWaitAction, TimeWaitSegment};
+use super::tables::demux::Owner;
+use super::tables::time_wait::{TimeWaitAction, TimeWaitSegment};
 use crate::conn::state::State;
 use crate::conn::{Arrival, Consequence};
 use crate::ingress::Payload;

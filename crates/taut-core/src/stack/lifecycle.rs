@@ -2,8 +2,8 @@
 //! with its state, until its slot is free. taut's own; called by everything that touches a connection.
 
 use super::Stack;
-use super::demux::Owner;
-use super::time_wait::TimeWait;
+use super::tables::demux::Owner;
+use super::tables::time_wait::TimeWait;
 use super::{owner_tuple, stack_cx};
 use crate::conn::state::State;
 use crate::conn::{Conn, StackCx};

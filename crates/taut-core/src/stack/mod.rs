@@ -5,47 +5,35 @@
 //! matters only for speed: transmitting after a batch of input lets its ACKs coalesce.
 //!
 //! ```text
-//!   open.rs       connect, listen, accept, ports         conn_mut.rs conn_ref.rs   a connection, for the application
-//!   input.rs      received packets to connections        output.rs                 events and packets, round robin
-//!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
-//!   orphans.rs    connections that nobody holds
-//!   table.rs demux.rs listener.rs time_wait.rs lists.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
-//!   datagram.rs datagram_io.rs icmp.rs   sockets without connections, fragments
+//!   opening/      connect, listen, accept, ports; SYNs for listeners
+//!   input.rs      received packets to connections        output.rs       events and packets, round robin
+//!   conn_mut.rs conn_ref.rs   a connection, for the application
+//!   lifecycle.rs  bookkeeping after a connection changed orphans.rs      connections that nobody holds
+//!   datagram.rs datagram_io.rs groups.rs   sockets without connections
+//!   icmp.rs       echo, errors, fragments                replies.rs      packets that no connection sends
 //!   network.rs    addresses, routes and the MTU, changed while the stack runs
-//!   passive.rs half_open.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
-//!   incoming/   connections to any address, before they are answered
-//!   steering.rs shared_link.rs   several stacks on one link
+//!   incoming/     connections to any address, before they are answered
+//!   observe.rs    settings and snapshots                 shards/         several stacks on one link
+//!   tables/       who a packet belongs to, and what is due when
 //! ```
 
-mod caps;
 mod conn_mut;
 mod conn_ref;
 mod datagram;
 mod datagram_io;
-mod demux;
-mod fast_open;
 mod groups;
-mod half_open;
 mod icmp;
 mod incoming;
 mod input;
 mod lifecycle;
-mod listener;
-mod lists;
 mod network;
 mod observe;
-mod open;
+mod opening;
 mod orphans;
 mod output;
-mod passive;
 mod replies;
-mod secrets;
-mod shared_link;
-mod steering;
-mod syn_cookies;
-mod table;
-mod time_wait;
-mod timer_queue;
+mod shards;
+mod tables;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -58,29 +46,28 @@ pub use incoming::{
     DatagramFlowOptions, FlowFilter, FlowInfo, FlowKind, FlowState, IncomingOptions, IpPrefix, Refusal,
     SynInfo,
 };
-pub use listener::ListenerInfo;
-pub use steering::Steering;
-pub use syn_cookies::SynCookies;
+pub use opening::listener::ListenerInfo;
+pub use shards::steering::Steering;
 
 use crate::buffers::BufferPool;
-use crate::config::StackConfig;
 use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
 use crate::fast_open::{Cache, FastOpenKeys};
+use crate::settings::config::StackConfig;
 use crate::stats::Counters;
 use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, Tuple, TxTicket};
 use datagram::Datagrams;
-use demux::{DATAGRAM_BIT, Demux, Owner};
-use half_open::HalfOpenTable;
 use incoming::FlowTable;
-use listener::Listeners;
 use network::Surroundings;
+use opening::half_open::HalfOpenTable;
+use opening::listener::Listeners;
+use opening::secrets::Secrets;
 use replies::Replies;
-use secrets::Secrets;
-use table::Table;
-use time_wait::TimeWaitTable;
-use timer_queue::TimerQueue;
+use tables::demux::{DATAGRAM_BIT, Demux, Owner};
+use tables::table::Table;
+use tables::time_wait::TimeWaitTable;
+use tables::timer_queue::TimerQueue;
 
 /// What a deadline of [`Stack::poll_timeout`] is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,7 +347,7 @@ impl Stack {
 mod tests {
     use super::*;
     use crate::conn::state::State;
-    use crate::options::{ConnOptions, Keepalive};
+    use crate::settings::options::{ConnOptions, Keepalive};
 
     /// A connection whose deadline is always now, as an option out of range once made it.
     #[test]

@@ -6,12 +6,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::listener::ListenerInfo;
+use super::opening::listener::ListenerInfo;
 use super::{ConnRef, Stack};
 use crate::buffers::MemoryUse;
 use crate::congestion::{Algorithm, AlgorithmError};
-use crate::report::Report;
-use crate::sysctl::SysctlError;
+use crate::conn::report::Report;
+use crate::settings::sysctl::SysctlError;
 use crate::words::{ConnId, Instant, Known, Witness};
 
 impl Stack {

@@ -4,8 +4,8 @@
 
 use taut_wire::{Ecn, raw};
 
-use super::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
 use super::replies::Reply;
+use super::tables::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
 use super::{News, Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
 use crate::egress::emit;

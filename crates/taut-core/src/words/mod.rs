@@ -5,7 +5,7 @@
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
 //!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
-//!   error.rs event.rs histogram.rs                holders.rs    who else holds memory, for replays
+//!   error.rs event.rs                             holders.rs    who else holds memory, for replays
 //!   network.rs   addresses, routes, and their changes                 steps.rs     work, counted in tests
 //!   known.rs     bytes that need not be stored
 //! ```
@@ -13,7 +13,6 @@
 mod addr;
 mod error;
 mod event;
-mod histogram;
 mod holders;
 mod ids;
 mod kept;
@@ -29,7 +28,6 @@ mod units;
 pub(crate) use addr::{Endpoint, Tuple};
 pub use error::{ConnError, ConnectError, FlowError, ListenError, OptionError, ReadError, WriteError};
 pub use event::Event;
-pub use histogram::{Histogram, Lateness};
 pub(crate) use holders::Holders;
 pub use holders::Witness;
 pub use ids::{ConnId, DatagramId, FlowId, ListenerId};

@@ -1,4 +1,5 @@
-//! DHCP without frames, pure: RFC 2131 and RFC 2132. `lease.rs` joins the client to the link, `serving.rs` the server.
+//! DHCP without frames, pure: RFC 2131 and RFC 2132. `lease.rs` joins the client to the link, `serving.rs`
+//! the server.
 //!
 //! ```text
 //!   client.rs   which message is due, and what an answer means

@@ -1,4 +1,5 @@
-//! The server's half of DHCP: what a client says, read; what a server answers, written. Called by `taut-ethernet`.
+//! The server's half of DHCP: what a client says, read; what a server answers, written. Called by
+//! `taut-ethernet`.
 //!
 //! **Problem.** The options of an answer have no fixed length: a client's identifier has up to 255 bytes, a
 //! list of domains more, and a message that every client takes has room for 308 (RFC 2131 §2). **Rule.** They

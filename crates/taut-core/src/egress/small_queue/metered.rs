@@ -40,17 +40,17 @@ impl Metered {
         was
     }
 
-    pub(in crate::egress) const fn throttled(self) -> bool {
+    pub(crate) const fn throttled(self) -> bool {
         self.has(THROTTLED)
     }
 
     /// Sets or clears the flag. Returns what it was.
-    pub(in crate::egress) const fn throttle(&mut self, on: bool) -> bool {
+    pub(crate) const fn throttle(&mut self, on: bool) -> bool {
         self.set(THROTTLED, on)
     }
 
     /// Whether the connection waits for its turn.
-    pub(in crate::egress) const fn waits(self) -> bool {
+    pub(crate) const fn waits(self) -> bool {
         self.has(WAITS)
     }
 

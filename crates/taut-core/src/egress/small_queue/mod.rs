@@ -2,7 +2,7 @@
 //! docs/send-path.md. Called by `plan`, by `commit`, and by the stack when tickets come back.
 //!
 //! ```text
-//!   rule.rs       Linux's rule: two packets or a millisecond of the rate. TsqMode, SmallQueue, the truesize of a packet
+//!   rule.rs       Linux's rule: two packets or a millisecond of the rate. TsqMode, SmallQueue, truesize
 //!   paced.rs      above a link that paces: what lasts until a late thread looks again
 //!   measured.rs   what keeps a device busy until its next completion, by its completions
 //!   gate.rs       the gate of measured.rs, on values

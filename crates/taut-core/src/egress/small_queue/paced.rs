@@ -30,7 +30,7 @@
 //! at their own times. But the sender decides earlier what leaves, by `ahead` at most.
 //!
 //! **Numbers.** fq drops the packets of a flow beyond a hundred (`flow_limit`). At least a millisecond of the
-//! rate is in one, as [`tso_autosize`](crate::egress::tso_autosize) cuts them, so 50 ms are half of that.
+//! rate is in one, as [`tso_autosize`](crate::egress::size::tso_autosize) cuts them, so 50 ms are half of that.
 //! `tcp_limit_output_bytes` bounds the whole limit.
 
 use crate::words::{Duration, Instant};

@@ -131,7 +131,7 @@ pub(crate) struct SmallQueue {
     outstanding: u32,
     /// The part of it that is measured, and whether the gate was found shut: then the next completion resumes the
     /// connection.
-    pub(in crate::egress) metered: Metered,
+    pub(crate) metered: Metered,
 }
 
 impl SmallQueue {

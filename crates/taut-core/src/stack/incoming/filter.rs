@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::RangeInclusive;
 
 use super::sources::DatagramFlowOptions;
-use crate::options::ConnOptions;
+use crate::settings::options::ConnOptions;
 use crate::words::{Duration, Endpoint};
 
 /// The protocol of a flow.

@@ -48,12 +48,12 @@ pub(super) use table::{FlowTable, PendingFlow};
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, TcpHeader};
 
-use super::demux::Owner;
 use super::replies::Reply;
-use super::syn_cookies::SynCookies;
+use super::tables::demux::Owner;
 use super::{Stack, owner_tuple};
 use crate::conn::Conn;
-use crate::options::{ConnOptions, ListenOptions};
+use crate::settings::config::SynCookies;
+use crate::settings::options::{ConnOptions, ListenOptions};
 use crate::words::{ConnId, Endpoint, FlowError, FlowId, Instant, ListenError, ListenerId, Tuple};
 
 impl Stack {

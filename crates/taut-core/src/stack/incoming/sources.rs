@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 
 use crate::datagram::DatagramOptions;
-use crate::stack::caps;
+use crate::stack::opening::caps;
 use crate::words::Duration;
 
 /// Limits and defaults of the UDP and echo flows of a filter.

@@ -17,7 +17,7 @@ use taut_wire::{Ecn, TcpHeader, TcpOptions, Timestamps};
 use super::filter::{FlowFilter, FlowKind};
 use super::sources::Sources;
 use crate::datagram::DatagramOptions;
-use crate::stack::lists::Lists;
+use crate::stack::tables::lists::Lists;
 use crate::words::{Duration, Endpoint, FlowId, Instant, ListenerId, Tuple};
 
 /// The most filters of a stack: each may have any number of prefixes and ports.

@@ -4,8 +4,7 @@
 
 use super::*;
 use crate::egress::blocked::Blocked;
-use crate::egress::small_queue::gate::{Ask, gate};
-use crate::egress::small_queue::rule::Pass;
+use crate::egress::small_queue::{Ask, Pass, measured_gate as gate};
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
