@@ -42,7 +42,7 @@ fn inside(lab: &Lab, options: &[&str], script: &str) -> (String, String, i32) {
 fn a_command_has_a_network_of_its_own() {
     let Some(lab) = lab("gateway-run", &["curl", "id", "cat"]) else { return };
     let port = server(&lab, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
-    let fetch = format!("curl -sS --max-time 20 http://{SERVER}:{port}/");
+    let fetch = format!("curl -sS --max-time 60 http://{SERVER}:{port}/");
     assert_eq!(inside(&lab, &[], &fetch).0, "hello");
     // Root there, with a name server and an interface for super-packets.
     let (seen, _, _) = inside(
@@ -64,7 +64,7 @@ fn a_command_has_a_network_of_its_own() {
     assert!(log.contains("denied: tcp from 10.0.2.15") && log.contains("deny 198.51.100.0/24"), "{log}");
     let local = lab.kernel.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let port = local.local_addr().unwrap().port();
-    let own = format!("curl -sS --http0.9 --max-time 20 http://10.0.2.2:{port}/");
+    let own = format!("curl -sS --http0.9 --max-time 60 http://10.0.2.2:{port}/");
     let (_, log, code) = inside(&lab, &[], &own);
     assert_eq!(code, 7, "{log}");
     let served = std::thread::spawn(move || {
@@ -119,7 +119,7 @@ fn nothing_needs_root() {
         "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && cp {} /dev/net/taut && cd / && \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --no-new-privs \
          /dev/net/taut gateway --run --control none -- sh -c \
-         'id -u; cat /proc/self/uid_map; curl -sS --max-time 20 http://{SERVER}:{port}/'",
+         'id -u; cat /proc/self/uid_map; curl -sS --max-time 60 http://{SERVER}:{port}/'",
         env!("CARGO_BIN_EXE_taut")
     );
     let output = lab.output(Command::new("unshare").args(["-m", "sh", "-c", &script]).stdin(Stdio::null()));

@@ -132,7 +132,7 @@ fn gw_62_a_new_file_of_rules_loses_no_flow() {
     let file = lab.dir.join("gateway.toml");
     std::fs::write(&file, "rules = ['allow any']\n[limits]\nconnections = 100\n").unwrap();
     let script = format!(
-        "curl -sS --max-time 60 http://{SERVER}:{port}/ && echo && curl -s --max-time 20 http://{SERVER}:{other}/; echo $?"
+        "curl -sS --max-time 60 http://{SERVER}:{port}/ && echo && curl -s --max-time 60 http://{SERVER}:{other}/; echo $?"
     );
     let gateway = Gateway::run(&lab, "log", &["--config", file.to_str().unwrap()], &script);
     began.recv_timeout(PATIENCE).unwrap();
@@ -186,7 +186,7 @@ fn gw_63_other_ways_out() {
     for out in [format!("socks5://127.0.0.1:{}", proxy(socks5)), format!("http://127.0.0.1:{}", proxy(http))]
     {
         let gateway =
-            Gateway::run(&lab, "log", &["--out", &out], "curl -sS --max-time 20 http://203.0.113.1/");
+            Gateway::run(&lab, "log", &["--out", &out], "curl -sS --max-time 60 http://203.0.113.1/");
         let log = gateway.log.clone();
         let output = gateway.running.output();
         assert_eq!(output.stdout, b"hello", "{out}: {}", std::fs::read_to_string(log).unwrap());
@@ -215,7 +215,7 @@ fn gw_63_other_ways_out() {
 fn gw_64_several_threads_carry_the_flows() {
     let Some(lab) = lab("gateway-threads", &["curl"]) else { return };
     let (port, _clients) = server(&lab.kernel);
-    let fetch = format!("curl -sS --max-time 20 http://{SERVER}:{port}/");
+    let fetch = format!("curl -sS --max-time 60 http://{SERVER}:{port}/");
     let script = format!("for i in $(seq 40); do {fetch} & done; wait; echo; echo ready >&2; exec sleep 100");
     let mut gateway = Gateway::run(&lab, "log", &["--threads", "3"], &script);
     gateway.says("ready");
@@ -389,8 +389,8 @@ fn gw_91_what_serves_udp_inside_is_forwarded() {
 fn gw_67_the_log_in_json_and_metrics() {
     let Some(lab) = lab("gateway-log", &["curl"]) else { return };
     let (port, _clients) = server(&lab.kernel);
-    let fetch = format!("curl -s --max-time 20 http://{SERVER}:{port}/");
-    let script = format!("curl -s --max-time 20 http://10.77.0.1/; {fetch}; echo ready >&2; exec sleep 100");
+    let fetch = format!("curl -s --max-time 60 http://{SERVER}:{port}/");
+    let script = format!("curl -s --max-time 60 http://10.77.0.1/; {fetch}; echo ready >&2; exec sleep 100");
     let options = ["--log", "json", "--rule", "deny 10.77.0.0/16"];
     let mut command = taut(&[&["gateway", "--run"], &options[..], &["--", "sh", "-c", &script]].concat());
     let control = lab.dir.join("control");
@@ -466,7 +466,7 @@ fn gw_69_the_hosts_network_goes_away_and_comes_back() {
     far.run("ip address add 203.0.113.9/32 dev lo").unwrap();
     let (slow, go, began) = slow_server(&far);
     let (port, _clients) = server(&far);
-    let fetch = format!("curl -s --max-time 10 http://203.0.113.9:{port}/");
+    let fetch = format!("curl -s --max-time 60 http://203.0.113.9:{port}/");
     let script = format!(
         "curl -sS --max-time 60 -o slow http://203.0.113.9:{slow}/ & {fetch}; echo; echo before >&2; read go; {fetch}; echo $?; \
          echo away >&2; read go; {fetch}; echo; wait; cat slow"
