@@ -1,4 +1,5 @@
-//! Numbers, addresses and texts as bytes. Called by `input.rs`, `options.rs` and `header.rs`.
+//! Values as bytes: numbers, addresses, texts, and by two macros the structures and choices that are made of them. Called by
+//! `input.rs`, `values.rs` and `header.rs`.
 //!
 //! A number is a varint: seven bits a byte, the lowest first, and the highest bit says that more follow. What is read is
 //! not trusted: a length is compared with what there is before anything is allocated.
@@ -6,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use taut_core::congestion::Registry;
+use taut_core::{ConnId, DatagramId, Duration, FlowId, Instant, ListenerId};
 
 /// Why bytes could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +42,128 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
-    out.push(u8::from(value.is_some()));
-    if let Some(value) = value {
-        put(out, value);
+/// A value that is written and read. Structures and choices get it from [`fields!`] and [`choices!`].
+pub(crate) trait Coded<'a>: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+
+    fn get(cursor: &mut Cursor<'a>) -> Result<Self, Trouble>;
+
+    /// Bytes that come behind all others of an input: they are copied only once, into the file's block.
+    fn payload(&self) -> &'a [u8] {
+        &[]
     }
 }
 
-pub(crate) fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+/// Structures: each field in turn. One that is left out here does not compile.
+///
+/// ```text
+/// fields! { Keepalive { idle, interval, count } }
+/// ```
+macro_rules! fields {
+    ($($type:ident { $($field:ident),* $(,)? })*) => { $(
+        impl<'a> $crate::codec::Coded<'a> for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                let Self { $($field),* } = self;
+                $($crate::codec::Coded::put($field, out);)*
+            }
+
+            fn get(cursor: &mut $crate::codec::Cursor<'a>) -> Result<Self, $crate::codec::Trouble> {
+                Ok(Self { $($field: $crate::codec::Coded::get(cursor)?),* })
+            }
+        }
+    )* };
+}
+
+/// Choices: a number, and then what the choice holds. One that has no number here is written as 255, and not read again.
+///
+/// ```text
+/// choices! { SetOption, "socket option" { 0 = Nodelay(on); 1 = Cork(on); } }
+/// ```
+macro_rules! choices {
+    ($($type:ident, $what:literal {
+        $($number:literal = $choice:ident $(($value:ident))? $({ $($field:ident),* })?;)*
+    })*) => { $(
+        impl<'a> $crate::codec::Coded<'a> for $type {
+            #[allow(unreachable_patterns, reason = "lists that are open to others have one more")]
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$choice $(($value))? $({ $($field),* })? => {
+                        out.push($number);
+                        $($crate::codec::Coded::put($value, out);)?
+                        $($($crate::codec::Coded::put($field, out);)*)?
+                    })*
+                    _ => out.push(u8::MAX),
+                }
+            }
+
+            fn get(cursor: &mut $crate::codec::Cursor<'a>) -> Result<Self, $crate::codec::Trouble> {
+                Ok(match cursor.byte()? {
+                    $($number => {
+                        $(let $value = $crate::codec::Coded::get(cursor)?;)?
+                        $($(let $field = $crate::codec::Coded::get(cursor)?;)*)?
+                        Self::$choice $(($value))? $({ $($field),* })?
+                    })*
+                    other => {
+                        return $crate::codec::Trouble::wrong(format!(concat!("the unknown ", $what, " {}"), other));
+                    }
+                })
+            }
+        }
+    )* };
+}
+
+pub(crate) use {choices, fields};
+
+/// Values whose writing and reading are a call each.
+macro_rules! coded {
+    ($($type:ty: $put:expr, $get:expr;)*) => { $(
+        impl<'a> Coded<'a> for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                let put: fn(&Self, &mut Vec<u8>) = $put;
+                put(self, out);
+            }
+
+            fn get(cursor: &mut Cursor<'a>) -> Result<Self, Trouble> {
+                let get: fn(&mut Cursor<'a>) -> Result<Self, Trouble> = $get;
+                get(cursor)
+            }
+        }
+    )* };
+}
+
+coded! {
+    u8: |byte, out| out.push(*byte), |cursor| cursor.byte();
+    bool: |on, out| out.push((*on).into()), |cursor| cursor.flag();
+    u16: |number, out| put_number(out, (*number).into()), |cursor| cursor.small();
+    u32: |number, out| put_number(out, (*number).into()), |cursor| cursor.small();
+    u64: |number, out| put_number(out, *number), |cursor| cursor.number();
+    usize: |number, out| put_number(out, *number as u64), |cursor| cursor.small();
+    [u8; 32]: |bytes, out| out.extend(bytes), |cursor| cursor.array();
+    &'a str: |text, out| put_bytes(out, text.as_bytes()), |cursor| cursor.text();
+    IpAddr: |ip, out| put_ip(out, *ip), |cursor| cursor.ip();
+    SocketAddr: |addr, out| put_addr(out, *addr), |cursor| cursor.addr();
+    Duration: |span, out| put_number(out, span.as_nanos()), |cursor| cursor.number().map(Duration::from_nanos);
+    Instant: |at, out| put_number(out, at.as_nanos()), |cursor| cursor.number().map(Instant::from_nanos);
+    ConnId: |id, out| put_number(out, id.to_bits()), |cursor| cursor.number().map(ConnId::from_bits);
+    ListenerId: |id, out| put_number(out, id.to_bits()), |cursor| cursor.number().map(ListenerId::from_bits);
+    FlowId: |id, out| put_number(out, id.to_bits()), |cursor| cursor.number().map(FlowId::from_bits);
+    DatagramId: |id, out| put_number(out, id.to_bits()), |cursor| cursor.number().map(DatagramId::from_bits);
+}
+
+impl<'a, T: Coded<'a>> Coded<'a> for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.is_some().into());
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+
+    fn get(cursor: &mut Cursor<'a>) -> Result<Self, Trouble> {
+        if cursor.flag()? { T::get(cursor).map(Some) } else { Ok(None) }
+    }
+}
+
+fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
             out.push(4);
@@ -60,7 +176,7 @@ pub(crate) fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-pub(crate) fn put_addr(out: &mut Vec<u8>, addr: SocketAddr) {
+fn put_addr(out: &mut Vec<u8>, addr: SocketAddr) {
     put_ip(out, addr.ip());
     put_number(out, addr.port().into());
 }
@@ -121,7 +237,7 @@ impl<'a> Cursor<'a> {
         T::try_from(number).or_else(|_| Trouble::wrong(format!("the number {number} is too large here")))
     }
 
-    pub(crate) fn flag(&mut self) -> Result<bool, Trouble> {
+    fn flag(&mut self) -> Result<bool, Trouble> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -141,14 +257,7 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(bytes).or_else(|_| Trouble::wrong("a text that is not UTF-8"))
     }
 
-    pub(crate) fn option<T>(
-        &mut self,
-        value: impl FnOnce(&mut Self) -> Result<T, Trouble>,
-    ) -> Result<Option<T>, Trouble> {
-        if self.flag()? { value(self).map(Some) } else { Ok(None) }
-    }
-
-    pub(crate) fn ip(&mut self) -> Result<IpAddr, Trouble> {
+    fn ip(&mut self) -> Result<IpAddr, Trouble> {
         match self.byte()? {
             4 => self.array::<4>().map(IpAddr::from),
             6 => self.array::<16>().map(IpAddr::from),
@@ -156,7 +265,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    pub(crate) fn addr(&mut self) -> Result<SocketAddr, Trouble> {
+    fn addr(&mut self) -> Result<SocketAddr, Trouble> {
         Ok(SocketAddr::new(self.ip()?, self.small()?))
     }
 }

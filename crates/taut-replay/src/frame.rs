@@ -18,7 +18,7 @@ use crate::digest::Digest;
 pub(crate) const MAGIC: [u8; 8] = *b"TAUTREC\n";
 
 /// The version of the form, and of the numbers of inputs and outcomes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Of the preface.
 pub(crate) const PREFACE_BYTES: usize = 12;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use taut_core::congestion::Registry;
 use taut_core::{LinkCaps, Stack, StackConfig, SysctlError};
 
-use crate::codec::{Cursor, Trouble, put_bytes, put_ip, put_number};
+use crate::codec::{Coded, Cursor, Trouble, fields};
 
 /// What a stack is made of.
 #[derive(Clone, Debug)]
@@ -83,30 +83,16 @@ impl Header {
     pub(crate) fn put(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let Self { program, shard, caps, seed, addresses, settings } = self;
-        put_bytes(&mut out, program.as_bytes());
-        put_number(&mut out, shard.0.into());
-        put_number(&mut out, shard.1.into());
-        let LinkCaps {
-            mtu,
-            gso_max_bytes,
-            gso_max_segs,
-            tx_checksum,
-            udp_segments,
-            paces,
-            pacing_shift,
-            completes_on_departure,
-        } = *caps;
-        put_number(&mut out, mtu.into());
-        put_number(&mut out, gso_max_bytes.into());
-        put_number(&mut out, gso_max_segs.into());
-        out.extend([u8::from(tx_checksum), u8::from(paces), pacing_shift, u8::from(completes_on_departure)]);
-        out.push(udp_segments.into());
-        out.extend(seed);
-        put_number(&mut out, addresses.len() as u64);
-        addresses.iter().for_each(|&ip| put_ip(&mut out, ip));
-        put_number(&mut out, settings.len() as u64);
+        program.as_str().put(&mut out);
+        shard.0.put(&mut out);
+        shard.1.put(&mut out);
+        caps.put(&mut out);
+        seed.put(&mut out);
+        addresses.len().put(&mut out);
+        addresses.iter().for_each(|ip| ip.put(&mut out));
+        settings.len().put(&mut out);
         for text in settings.iter().flat_map(|(name, value)| [name, value]) {
-            put_bytes(&mut out, text.as_bytes());
+            text.as_str().put(&mut out);
         }
         out
     }
@@ -114,25 +100,21 @@ impl Header {
     pub(crate) fn get(cursor: &mut Cursor<'_>) -> Result<Self, Trouble> {
         let program = cursor.text()?.to_owned();
         let shard = (cursor.small()?, cursor.small()?);
-        let caps = LinkCaps {
-            mtu: cursor.small()?,
-            gso_max_bytes: cursor.small()?,
-            gso_max_segs: cursor.small()?,
-            tx_checksum: cursor.flag()?,
-            paces: cursor.flag()?,
-            pacing_shift: cursor.byte()?,
-            completes_on_departure: cursor.flag()?,
-            udp_segments: cursor.flag()?,
-        };
-        let seed = cursor.array()?;
+        let (caps, seed) = (LinkCaps::get(cursor)?, cursor.array()?);
         let count = |cursor: &mut Cursor<'_>| match cursor.small::<usize>()? {
             count @ ..=COUNT_MAX => Ok(count),
             count => Trouble::wrong(format!("a list of {count}")),
         };
-        let addresses = (0..count(cursor)?).map(|_| cursor.ip()).collect::<Result<_, _>>()?;
+        let addresses = (0..count(cursor)?).map(|_| IpAddr::get(cursor)).collect::<Result<_, _>>()?;
         let setting = |cursor: &mut Cursor<'_>| Ok((cursor.text()?.to_owned(), cursor.text()?.to_owned()));
         let settings = (0..count(cursor)?).map(|_| setting(cursor)).collect::<Result<_, _>>()?;
         Ok(Self { program, shard, caps, seed, addresses, settings })
+    }
+}
+
+fields! {
+    LinkCaps {
+        mtu, gso_max_bytes, gso_max_segs, tx_checksum, udp_segments, paces, pacing_shift, completes_on_departure,
     }
 }
 

@@ -15,19 +15,16 @@
 //!   taped.rs     a stack whose calls are noted                   outcome.rs    what a call returns, as a number
 //!   tape.rs      the bounded buffer and its writer               answers.rs    who else held memory
 //!   frame.rs     the form of the file                            header.rs     what the stack was made of
-//!   recording.rs reads a file    player.rs  replays it           codec.rs options.rs digest.rs
+//!   recording.rs reads a file    player.rs  replays it           codec.rs values.rs digest.rs
 //! ```
 #![forbid(unsafe_code)]
 
 mod answers;
 mod codec;
-mod datagram;
 mod digest;
 mod frame;
 mod header;
 mod input;
-mod network;
-mod options;
 mod outcome;
 mod player;
 mod recording;
@@ -35,6 +32,7 @@ mod tape;
 mod taped;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use input::Kind;
 pub use player::{Difference, Played, Player, Seen};

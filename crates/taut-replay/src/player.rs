@@ -9,7 +9,7 @@ use taut_core::congestion::Registry;
 use taut_core::{Instant, Stack};
 
 use crate::answers::{Answers, Given};
-use crate::input::{Input, Kind, Room, apply};
+use crate::input::{Arrived, Input, Kind, Room, apply};
 use crate::recording::{RecordEnd, Recording, RecordingError};
 
 /// A packet that the replayed stack received or handed out.
@@ -165,7 +165,7 @@ impl<R: Read> Player<R> {
         self.inputs = next.number;
         self.answers.begin(next.held);
         let kind = next.input.kind();
-        if let Input::Packet { bytes, .. } = next.input {
+        if let Input::Packet { packet: Arrived { bytes, .. } } = next.input {
             watch(Seen { at: now, is_sent: false, bytes, len: bytes.len() });
         }
         let mut emitted = |transmit: &taut_core::Transmit<'_>| {

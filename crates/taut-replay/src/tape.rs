@@ -361,13 +361,14 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::input::Payload;
 
     fn header() -> Header {
         Header::new(&StackConfig::default(), LinkCaps::plain(1_500), [1; 32], (0, 1)).unwrap()
     }
 
     fn note(tape: &mut Tape, bytes: &[u8]) {
-        tape.begin(Some(Instant::from_nanos(5)), &Input::OwnerElsewhere(bytes));
+        tape.begin(Some(Instant::from_nanos(5)), &Input::OwnerElsewhere { packet: Payload(bytes) });
         tape.end(0);
     }
 

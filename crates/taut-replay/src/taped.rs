@@ -18,7 +18,7 @@ use taut_core::{
     Transmit, TxTicket, WriteError, WriteFlags,
 };
 
-use crate::input::{BYTES_MAX, Input, Lent};
+use crate::input::{Arrived, AtMost, BYTES_MAX, Input, Lent, Offered, Payload, inputs};
 use crate::outcome::{Outcome, Read};
 use crate::tape::Tape;
 
@@ -44,39 +44,70 @@ impl Deref for Taped {
     }
 }
 
-/// Makes a call, and notes it.
-#[inline]
-fn noted<'a, R: Outcome>(
-    stack: &'a mut Stack,
-    tape: Option<&mut Tape>,
-    now: Option<Instant>,
-    input: impl FnOnce() -> Input<'a>,
-    call: impl FnOnce(&'a mut Stack) -> R,
-) -> R {
-    match tape {
-        None => call(stack),
-        Some(tape) => {
-            tape.begin(now, &input());
-            let result = call(stack);
-            tape.end(result.number());
-            result
-        }
-    }
-}
-
-/// A call of the stack. What it does is documented there.
-macro_rules! verbs {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $now:expr, $input:expr;)*) => {
-        $(
-            #[doc = concat!("[`Stack::", stringify!($name), "`].")]
-            #[allow(clippy::missing_errors_doc, reason = "documented there")]
-            #[inline]
-            pub fn $name(&mut self, $($argument: $type),*) -> $result {
-                noted(&mut self.stack, self.tape.as_deref_mut(), $now, || $input, |stack| stack.$name($($argument),*))
+/// Makes a call, and notes it if there is a tape.
+macro_rules! noted {
+    ($tape:expr, $now:expr, $input:expr, $call:expr) => {
+        match &mut $tape {
+            None => $call,
+            Some(tape) => {
+                tape.begin($now, &$input);
+                let result = $call;
+                tape.end(result.number());
+                result
             }
-        )*
+        }
     };
 }
+
+/// The calls that are in the list of inputs. What they do is documented at the stack and at its connections.
+macro_rules! calls {
+    (
+        timed { $($tn:literal $t:ident = $tcall:ident($($ta:ident: $tt:ty),*) -> $tr:ty;)* }
+        untimed { $($un:literal $u:ident = $ucall:ident($($ua:ident: $ut:ty),*) -> $ur:ty;)* }
+        conn { $($cn:literal $c:ident = $ccall:ident($($ca:ident: $ct:ty),*) -> $cr:ty;)* }
+        own { $($own:tt)* }
+    ) => {
+        #[allow(clippy::missing_errors_doc, reason = "documented at the stack")]
+        #[allow(clippy::clone_on_copy, reason = "one of the arguments is no copy")]
+        impl Taped {
+            $(
+                #[doc = concat!("[`Stack::", stringify!($tcall), "`].")]
+                #[inline]
+                pub fn $tcall(&mut self, now: Instant, $($ta: $tt),*) -> $tr {
+                    let Self { stack, tape } = self;
+                    noted!(*tape, Some(now), Input::$t { $($ta: $ta.clone()),* }, stack.$tcall(now, $($ta),*))
+                }
+            )*
+            $(
+                #[doc = concat!("[`Stack::", stringify!($ucall), "`].")]
+                #[inline]
+                pub fn $ucall(&mut self, $($ua: $ut),*) -> $ur {
+                    let Self { stack, tape } = self;
+                    noted!(*tape, None, Input::$u { $($ua: $ua.clone()),* }, stack.$ucall($($ua),*))
+                }
+            )*
+        }
+
+        #[allow(clippy::missing_errors_doc, reason = "documented at the connection")]
+        #[allow(clippy::clone_on_copy, reason = "one of the arguments is no copy")]
+        impl TapedConn<'_> {
+            $(
+                #[doc = concat!("[`ConnMut::", stringify!($ccall), "`].")]
+                #[inline]
+                pub fn $ccall(&mut self, now: Instant, $($ca: $ct),*) -> $cr {
+                    noted!(
+                        self.tape,
+                        Some(now),
+                        Input::$c { conn: self.id, $($ca: $ca.clone()),* },
+                        self.conn.$ccall(now, $($ca),*)
+                    )
+                }
+            )*
+        }
+    };
+}
+
+inputs!(calls);
 
 impl Taped {
     /// A stack without connections whose inputs are noted on `tape`. Made by [`record`](crate::record).
@@ -91,40 +122,12 @@ impl Taped {
         self.tape.take()
     }
 
-    verbs! {
-        handle_tx_congestion(now: Instant, conn: ConnId) -> (), Some(now), Input::TxCongestion(conn);
-        handle_timeout(now: Instant) -> (), Some(now), Input::Timeout;
-        poll_event() -> Option<Event>, None, Input::Event;
-        accept(id: ListenerId) -> Option<(ConnId, SocketAddr)>, None, Input::Accept(id);
-        close_listener(now: Instant, id: ListenerId) -> (), Some(now), Input::CloseListener(id);
-        next_flow(filter: ListenerId) -> Option<FlowInfo>, None, Input::NextFlow(filter);
-        refuse_flow(now: Instant, flow: FlowId, how: Refusal) -> bool, Some(now), Input::RefuseFlow { flow, how };
-        refuse_datagrams(now: Instant, id: DatagramId, how: Refusal) -> Result<bool, DatagramError>, Some(now), Input::RefuseDatagrams { id, how };
-        drop_flow(now: Instant, flow: FlowId) -> bool, Some(now), Input::DropFlow(flow);
-        probe_flow(flow: FlowId) -> bool, None, Input::ProbeFlow(flow);
-        set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
-        change_network(now: Instant, change: NetworkChange) -> Result<(), NetworkError>, Some(now), Input::ChangeNetwork(change);
-        set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);
-        note_steered_lost() -> (), None, Input::SteeredLost;
-        close_datagram(id: DatagramId) -> (), None, Input::CloseDatagram(id);
-        connect_datagram(id: DatagramId, to: Option<SocketAddr>) -> Result<(), DatagramError>, None, Input::ConnectDatagram { id, to };
-        recv_datagram_error(id: DatagramId) -> Option<IcmpReport>, None, Input::RecvDatagramError(id);
-        take_datagram_error(id: DatagramId) -> Option<DatagramError>, None, Input::TakeDatagramError(id);
-        is_datagram_writable(id: DatagramId) -> bool, None, Input::DatagramWritable(id);
-        set_datagram_option(id: DatagramId, option: DatagramOption) -> Result<(), DatagramError>, None, Input::SetDatagramOption { id, option };
-    }
-
     /// [`Stack::poll_transmit`].
     #[inline]
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
-        noted(
-            &mut self.stack,
-            self.tape.as_deref_mut(),
-            Some(now),
-            || Input::Transmit,
-            |stack| stack.poll_transmit(now),
-        )
+        let Self { stack, tape } = self;
+        noted!(*tape, Some(now), Input::Transmit {}, stack.poll_transmit(now))
     }
 
     /// [`Stack::handle_packet`].
@@ -154,9 +157,8 @@ impl Taped {
     pub fn note_device_losses(&mut self, drops: u64, errors: u64) {
         // It follows every use of a stack, and there are almost never any.
         if drops | errors > 0 {
-            let input = || Input::DeviceLosses { drops, errors };
-            let call = |stack: &mut Stack| stack.note_device_losses(drops, errors);
-            noted(&mut self.stack, self.tape.as_deref_mut(), None, input, call);
+            let input = Input::DeviceLosses { drops, errors };
+            noted!(self.tape, None, input, self.stack.note_device_losses(drops, errors));
         }
     }
 
@@ -177,8 +179,7 @@ impl Taped {
         options: &ConnOptions,
     ) -> Result<ConnId, ConnectError> {
         let input = || Input::Connect { to, options: options.clone() };
-        let call = |stack: &mut Stack| stack.connect(now, to, options);
-        noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
+        noted!(self.tape, Some(now), input(), self.stack.connect(now, to, options))
     }
 
     /// [`Stack::listen`].
@@ -186,14 +187,12 @@ impl Taped {
     /// # Errors
     /// Its.
     pub fn listen(&mut self, at: SocketAddr, options: ListenOptions) -> Result<ListenerId, ListenError> {
-        if let Some(tape) = &mut self.tape {
-            tape.begin(None, &Input::Listen { at, options: options.clone() });
-        }
-        let result = self.stack.listen(at, options);
-        if let Some(tape) = &mut self.tape {
-            tape.end(result.number());
-        }
-        result
+        noted!(
+            self.tape,
+            None,
+            Input::Listen { at, options: options.clone() },
+            self.stack.listen(at, options)
+        )
     }
 
     /// [`Stack::incoming`].
@@ -205,14 +204,11 @@ impl Taped {
         filter: FlowFilter,
         options: IncomingOptions,
     ) -> Result<ListenerId, ListenError> {
-        if let Some(tape) = &mut self.tape {
-            tape.begin(None, &Input::Incoming { filter: filter.clone(), options: options.clone() });
-        }
-        let result = self.stack.incoming(filter, options);
-        if let Some(tape) = &mut self.tape {
-            tape.end(result.number());
-        }
-        result
+        let input = |filter: &FlowFilter, options: &IncomingOptions| Input::Incoming {
+            filter: filter.clone(),
+            options: options.clone(),
+        };
+        noted!(self.tape, None, input(&filter, &options), self.stack.incoming(filter, options))
     }
 
     /// [`Stack::accept_flow`].
@@ -226,8 +222,7 @@ impl Taped {
         options: Option<&ConnOptions>,
     ) -> Result<ConnId, FlowError> {
         let input = || Input::AcceptFlow { flow, options: options.cloned() };
-        let call = |stack: &mut Stack| stack.accept_flow(now, flow, options);
-        noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
+        noted!(self.tape, Some(now), input(), self.stack.accept_flow(now, flow, options))
     }
 
     /// [`Stack::accept_datagram_flow`].
@@ -241,8 +236,7 @@ impl Taped {
         options: Option<&DatagramOptions>,
     ) -> Result<DatagramId, FlowError> {
         let input = || Input::AcceptDatagramFlow { flow, options: options.copied() };
-        let call = |stack: &mut Stack| stack.accept_datagram_flow(now, flow, options);
-        noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
+        noted!(self.tape, Some(now), input(), self.stack.accept_datagram_flow(now, flow, options))
     }
 
     /// [`Stack::open_datagram`].
@@ -255,9 +249,8 @@ impl Taped {
         at: SocketAddr,
         options: &DatagramOptions,
     ) -> Result<DatagramId, ListenError> {
-        let input = || Input::OpenDatagram { kind, at, options: *options };
-        let call = |stack: &mut Stack| stack.open_datagram(kind, at, options);
-        noted(&mut self.stack, self.tape.as_deref_mut(), None, input, call)
+        let input = Input::OpenDatagram { kind, at, options: *options };
+        noted!(self.tape, None, input, self.stack.open_datagram(kind, at, options))
     }
 
     /// [`Stack::send_datagram`].
@@ -275,14 +268,8 @@ impl Taped {
         if message.len() > BYTES_MAX {
             return Err(DatagramError::TooLong);
         }
-        if let Some(tape) = &mut self.tape {
-            tape.begin(Some(now), &Input::SendDatagram { id, to, meta: *meta, message });
-        }
-        let result = self.stack.send_datagram(now, id, to, message, meta);
-        if let Some(tape) = &mut self.tape {
-            tape.end(result.number());
-        }
-        result
+        let input = Input::SendDatagram { id, to, meta: *meta, message: Payload(message) };
+        noted!(self.tape, Some(now), input, self.stack.send_datagram(now, id, to, message, meta))
     }
 
     /// [`Stack::recv_datagram`].
@@ -297,7 +284,7 @@ impl Taped {
     ) -> Result<Received, DatagramError> {
         let Some(tape) = &mut self.tape else { return self.stack.recv_datagram(id, into, peek) };
         let max = into.len().min(BYTES_MAX);
-        tape.begin(None, &Input::RecvDatagram { id, max, peek });
+        tape.begin(None, &Input::RecvDatagram { id, max: AtMost(max), peek });
         let result = self.stack.recv_datagram(id, &mut into[..max], peek);
         tape.end(result.map(|read| Read(read, into.get(..read.len).unwrap_or_default())).number());
         result
@@ -308,15 +295,13 @@ impl Taped {
     /// # Errors
     /// Its.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
-        let call = |stack: &mut Stack| stack.set_sysctl(name, value);
-        noted(&mut self.stack, self.tape.as_deref_mut(), None, || Input::SetSysctl { name, value }, call)
+        noted!(self.tape, None, Input::SetSysctl { name, value }, self.stack.set_sysctl(name, value))
     }
 
     /// [`Stack::set_steering`], with the arguments of [`Steering::new`].
     pub fn set_steering(&mut self, seed: &[u8; 32], index: u16, shards: u16) {
-        let input = || Input::SetSteering { seed: *seed, index, shards };
-        let call = |stack: &mut Stack| stack.set_steering(Steering::new(seed, index, shards));
-        noted(&mut self.stack, self.tape.as_deref_mut(), None, input, call);
+        let input = Input::SetSteering { seed: *seed, index, shards };
+        noted!(self.tape, None, input, self.stack.set_steering(Steering::new(seed, index, shards)));
     }
 
     /// [`Stack::owner_elsewhere`].
@@ -324,7 +309,7 @@ impl Taped {
     pub fn owner_elsewhere(&mut self, packet: &[u8]) -> Option<usize> {
         let owner = self.stack.owner_elsewhere(packet);
         if let (Some(tape), Some(_)) = (&mut self.tape, owner) {
-            tape.begin(None, &Input::OwnerElsewhere(packet));
+            tape.begin(None, &Input::OwnerElsewhere { packet: Payload(packet) });
             tape.end(owner.number());
         }
         owner
@@ -358,7 +343,8 @@ fn receive(tape: &mut Tape, stack: &mut Stack, now: Instant, packet: RxPacket<'_
         }
         Frame::Gather { header, .. } => (*header, None),
     };
-    tape.begin(Some(now), &Input::Packet { bytes, lent, checksum, gso_size });
+    let packet = Arrived { bytes, lent, checksum, gso_size };
+    tape.begin(Some(now), &Input::Packet { packet });
     stack.handle_packet(now, RxPacket { frame, checksum, gso_size });
     tape.end(0);
 }
@@ -371,59 +357,7 @@ pub struct TapedConn<'a> {
     id: ConnId,
 }
 
-/// Makes a call of a connection, and notes it.
-macro_rules! noted_conn {
-    ($self:ident, $now:expr, $input:expr, $call:expr) => {
-        match &mut $self.tape {
-            None => $call,
-            Some(tape) => {
-                tape.begin(Some($now), &$input);
-                let result = $call;
-                tape.end(result.number());
-                result
-            }
-        }
-    };
-}
-
-macro_rules! conn_verbs {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $id:ident: $input:expr;)*) => {
-        $(
-            #[doc = concat!("[`ConnMut::", stringify!($name), "`].")]
-            #[allow(clippy::missing_errors_doc, reason = "documented there")]
-            #[inline]
-            pub fn $name(&mut self, now: Instant, $($argument: $type),*) -> $result {
-                let $id = self.id;
-                noted_conn!(self, now, $input, self.conn.$name(now, $($argument),*))
-            }
-        )*
-    };
-}
-
 impl TapedConn<'_> {
-    conn_verbs! {
-        poll_free() -> Poll<Option<Completion>>, id: Input::PollFree(id);
-        read_chunk(max: usize) -> Result<Bytes, ReadError>, id: Input::ReadChunk { conn: id, max };
-        consume(count: usize) -> (), id: Input::Consume { conn: id, count };
-        writable() -> bool, id: Input::Writable(id);
-        shutdown_write() -> Result<(), WriteError>, id: Input::ShutdownWrite(id);
-        shutdown_read() -> (), id: Input::ShutdownRead(id);
-    }
-
-    /// [`ConnMut::set_option`].
-    ///
-    /// # Errors
-    /// Its.
-    pub fn set_option(&mut self, now: Instant, option: SetOption) -> Result<(), OptionError> {
-        let conn = self.id;
-        noted_conn!(
-            self,
-            now,
-            Input::SetOption { conn, option: option.clone() },
-            self.conn.set_option(now, option)
-        )
-    }
-
     /// [`ConnMut::write`].
     ///
     /// # Errors
@@ -444,7 +378,8 @@ impl TapedConn<'_> {
         let data = &data[..data.len().min(BYTES_MAX)];
         let result = self.conn.write_with(now, data, flags);
         let taken = data.get(..result.unwrap_or(0)).unwrap_or_default();
-        tape.begin(Some(now), &Input::Write { conn: self.id, flags, offered: data.len(), data: taken });
+        let data = Offered { bytes: data.len(), taken };
+        tape.begin(Some(now), &Input::Write { conn: self.id, flags, data });
         tape.end(result.number());
         result
     }
@@ -474,7 +409,8 @@ impl TapedConn<'_> {
         let offered = rest.len();
         let result = self.conn.write_bytes_with(now, &mut rest, flags);
         let taken = offered - rest.len();
-        tape.begin(Some(now), &Input::WriteBytes { conn: self.id, flags, offered, data: &data[..taken] });
+        let noted = Offered { bytes: offered, taken: &data[..taken] };
+        tape.begin(Some(now), &Input::WriteBytes { conn: self.id, flags, data: noted });
         tape.end(result.number());
         data.advance(taken);
         result
@@ -488,7 +424,7 @@ impl TapedConn<'_> {
     pub fn read(&mut self, now: Instant, into: &mut [u8]) -> Result<usize, ReadError> {
         let Some(tape) = &mut self.tape else { return self.conn.read(now, into) };
         let max = into.len().min(BYTES_MAX);
-        tape.begin(Some(now), &Input::Read { conn: self.id, max });
+        tape.begin(Some(now), &Input::Read { conn: self.id, max: AtMost(max) });
         let result = self.conn.read(now, &mut into[..max]);
         tape.end(result.map(|count| into.get(..count).unwrap_or_default()).number());
         result
@@ -496,24 +432,12 @@ impl TapedConn<'_> {
 
     /// [`ConnMut::close`].
     pub fn close(mut self, now: Instant) {
-        if let Some(tape) = &mut self.tape {
-            tape.begin(Some(now), &Input::Close(self.id));
-        }
-        self.conn.close(now);
-        if let Some(tape) = self.tape {
-            tape.end(0);
-        }
+        noted!(self.tape, Some(now), Input::Close { conn: self.id }, self.conn.close(now));
     }
 
     /// [`ConnMut::abort`].
     pub fn abort(mut self, now: Instant) {
-        if let Some(tape) = &mut self.tape {
-            tape.begin(Some(now), &Input::Abort(self.id));
-        }
-        self.conn.abort(now);
-        if let Some(tape) = self.tape {
-            tape.end(0);
-        }
+        noted!(self.tape, Some(now), Input::Abort { conn: self.id }, self.conn.abort(now));
     }
 
     // Calls that change nothing.

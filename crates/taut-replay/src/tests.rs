@@ -240,7 +240,7 @@ fn replay_10_what_is_no_recording_of_this_version_is_refused_with_the_reason() {
     let (_, mut bytes) = recorded("version", 0, 1);
     bytes[8] = 9;
     let error = replay(&bytes).unwrap_err().to_string();
-    assert!(error.contains("has version 9 of the format, and this program reads version 1"), "{error}");
+    assert!(error.contains("has version 9 of the format, and this program reads version 2"), "{error}");
 }
 
 #[test]
