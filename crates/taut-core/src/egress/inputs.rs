@@ -60,7 +60,7 @@ impl Candidate {
     pub(super) fn of(s: &Sender, cx: &SendCx<'_>) -> Self {
         let data_end = s.queue.end();
         let mut end = s.queue.next_eor_after(s.nxt).unwrap_or(data_end).min(data_end);
-        if cx.config.autosizing == AutosizeMode::AtWrite {
+        if cx.config.autosizing.is_at_write() {
             end = s.queue.next_cut_after(s.nxt).unwrap_or(end).min(end);
         }
         let is_tail = end == data_end;
@@ -144,7 +144,7 @@ impl Sender {
         let segs = match (cx.config.autosizing, self.congestion.send_quantum()) {
             (AutosizeMode::AtTransmit, Some(bytes)) => fitting(bytes / cx.mss),
             (AutosizeMode::AtTransmit, None) => self.rate_sized_segs(cx),
-            (AutosizeMode::Off | AutosizeMode::AtWrite, _) => fitting(u32::MAX),
+            _ => fitting(u32::MAX),
         };
         if let Some(device) = cx.device {
             return segs.min(device.segs(cx.mss, self.measured_limit_of_size(cx, device)));

@@ -15,7 +15,7 @@ use super::queue::write_queue::WriteQueue;
 use super::size::autocork::{self, Autocork, AutocorkMode};
 use super::size::tso_autosize;
 use super::small_queue;
-use super::{AutosizeMode, Gate, Ledger, SendCx, Sender, Totals};
+use super::{Gate, Ledger, SendCx, Sender, Totals};
 use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
 use crate::recovery::Mode;
 use crate::words::{Holders, Instant, Memory};
@@ -202,7 +202,7 @@ impl Sender {
             }
             if !tail_open {
                 self.queue.start_tail();
-                if cx.config.autosizing == AutosizeMode::AtWrite {
+                if cx.config.autosizing.is_at_write() {
                     self.queue.mark_cut();
                 }
                 self.nagle.on_new_buffer();
@@ -354,14 +354,12 @@ impl Sender {
     fn size_goal(&self, cx: &SendCx<'_>) -> u32 {
         let goal =
             tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max());
-        match cx.config.autosizing {
-            AutosizeMode::AtWrite => {
-                let rate = self.congestion.pacing_rate();
-                let segs = tso_autosize::segs_at_write(rate, cx.mss, cx.config.min_tso_segs);
-                goal.min(segs.saturating_mul(cx.mss))
-            }
-            AutosizeMode::Off | AutosizeMode::AtTransmit => goal,
+        if !cx.config.autosizing.is_at_write() {
+            return goal;
         }
+        let rate = self.congestion.pacing_rate();
+        let segs = tso_autosize::segs_at_write(rate, cx.mss, cx.config.min_tso_segs);
+        goal.min(segs.saturating_mul(cx.mss))
     }
 
     /// Bytes held by the send side, for `TCP_INFO`.

@@ -68,12 +68,22 @@ fn switch(text: &str) -> Result<bool, String> {
     number(text, 0, 1).map(|value: u8| value == 1)
 }
 
+/// Why a word is none of those that are allowed: that, or the feature that it needs.
+fn refusal(text: &str, has_history: bool, expected: &str) -> String {
+    let is_older =
+        text.starts_with("fixed:") || ["fixed", "at-write", "may-hold-head", "wake-at-mark"].contains(&text);
+    if is_older && !has_history {
+        return "an older rule of Linux's, which needs the feature `history` of taut-core".to_string();
+    }
+    expected.to_string()
+}
+
 /// One of a few words.
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(name, _)| *name == text.trim());
     found.map(|&(_, value)| value).ok_or_else(|| {
         let names = words.iter().map(|&(name, _)| name).collect::<Vec<_>>();
-        format!("must be one of {}", names.join(", "))
+        refusal(text.trim(), cfg!(feature = "history"), &format!("must be one of {}", names.join(", ")))
     })
 }
 
@@ -139,21 +149,26 @@ const MTU_PROBING: [(&str, MtuProbing); 3] =
 const SYN_COOKIES: [(&str, SynCookies); 3] =
     [("0", SynCookies::Off), ("1", SynCookies::WhenFull), ("2", SynCookies::Always)];
 
-const AUTOSIZE: [(&str, AutosizeMode); 3] = [
+const AUTOSIZE: &[(&str, AutosizeMode)] = &[
     ("off", AutosizeMode::Off),
+    #[cfg(feature = "history")]
     ("at-write", AutosizeMode::AtWrite),
     ("at-transmit", AutosizeMode::AtTransmit),
 ];
-const AUTOCORK: [(&str, AutocorkMode); 4] = [
+const AUTOCORK: &[(&str, AutocorkMode)] = &[
     ("off", AutocorkMode::Off),
+    #[cfg(feature = "history")]
     ("may-hold-head", AutocorkMode::MayHoldHead),
     ("fixed", AutocorkMode::Fixed),
     ("stream", AutocorkMode::Stream),
 ];
 const BUFFERS: [(&str, BufferTuning); 2] =
     [("follow-window", BufferTuning::FollowWindow), ("follow-path", BufferTuning::FollowPath)];
-const LOWAT: [(&str, LowatMode); 2] =
-    [("wake-at-mark", LowatMode::WakeAtMark), ("wake-at-half", LowatMode::WakeAtHalf)];
+const LOWAT: &[(&str, LowatMode)] = &[
+    #[cfg(feature = "history")]
+    ("wake-at-mark", LowatMode::WakeAtMark),
+    ("wake-at-half", LowatMode::WakeAtHalf),
+];
 const PACING: [(&str, PacingMode); 4] = [
     ("off", PacingMode::Off),
     ("internal", PacingMode::Internal),
@@ -169,18 +184,26 @@ fn tsq(text: &str) -> Result<TsqMode, String> {
         "delivered" => return Ok(TsqMode::Delivered),
         "measured" => return Ok(TsqMode::Measured),
         "auto" => return Ok(TsqMode::Auto),
+        #[cfg(feature = "history")]
         "fixed" => return Ok(TsqMode::Fixed { cap_bytes: TsqMode::CAP_2012 }),
         _ => {}
     }
-    let cap = text.strip_prefix("fixed:").and_then(|cap| number(cap, 1, INT_MAX).ok());
-    cap.map(|cap_bytes| TsqMode::Fixed { cap_bytes }).ok_or_else(|| {
-        "must be off, fixed, fixed:BYTES, rate-scaled, delivered, measured or auto".to_string()
-    })
+    #[cfg(feature = "history")]
+    if let Some(cap_bytes) = text.strip_prefix("fixed:").and_then(|cap| number(cap, 1, INT_MAX).ok()) {
+        return Ok(TsqMode::Fixed { cap_bytes });
+    }
+    const ALLOWED: &str = if cfg!(feature = "history") {
+        "must be off, fixed, fixed:BYTES, rate-scaled, delivered, measured or auto"
+    } else {
+        "must be off, rate-scaled, delivered, measured or auto"
+    };
+    Err(refusal(text, cfg!(feature = "history"), ALLOWED))
 }
 
 fn tsq_text(mode: TsqMode) -> String {
     match mode {
         TsqMode::Off => "off".to_string(),
+        #[cfg(feature = "history")]
         TsqMode::Fixed { cap_bytes } => format!("fixed:{cap_bytes}"),
         TsqMode::RateScaled => "rate-scaled".to_string(),
         TsqMode::Delivered => "delivered".to_string(),
@@ -321,8 +344,8 @@ macro_rules! setting {
     ($name:literal, $($field:ident).+: $words:ident) => {
         Setting {
             name: $name,
-            get: |config| name_of(&config.$($field).+, &$words).to_string(),
-            set: Some(|config, text| word(text, &$words).map(|value| config.$($field).+ = value)),
+            get: |config| name_of(&config.$($field).+, &$words[..]).to_string(),
+            set: Some(|config, text| word(text, &$words[..]).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: $parse:ident, $print:expr) => {
@@ -622,6 +645,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_older_rule_names_the_feature_that_it_needs() {
+        for older in ["fixed", "fixed:40000", "at-write", "may-hold-head", "wake-at-mark"] {
+            let why = refusal(older, false, "must be off");
+            assert!(why.ends_with("needs the feature `history` of taut-core"), "{why}");
+            assert_eq!(refusal(older, true, "must be off"), "must be off");
+        }
+        assert_eq!(refusal("at-Write", false, "must be off"), "must be off");
+    }
+
+    #[cfg(feature = "history")]
     #[test]
     fn histories_by_name() {
         let mut config = StackConfig::default();

@@ -47,7 +47,7 @@ struct Marks {
     /// Ends of records (`MSG_EOR`).
     records: VecDeque<u64>,
     /// Beginnings of buffers, kept only where buffers have their final size when written
-    /// ([`AutosizeMode::AtWrite`](crate::egress::AutosizeMode)).
+    /// ([`AutosizeMode::is_at_write`](crate::egress::AutosizeMode::is_at_write)).
     cuts: VecDeque<u64>,
     /// Position after the last byte in memory that an application lent; 0 if there is none.
     lent_until: u64,

@@ -40,6 +40,7 @@ pub enum AutocorkMode {
     /// Nothing, as with `tcp_autocorking = 0`.
     Off,
     /// Linux 3.14 at first: a completion, even with nothing else to wait for.
+    #[cfg(feature = "history")]
     MayHoldHead,
     /// Linux today: a completion, but never at the head of the connection.
     Fixed,
@@ -144,6 +145,7 @@ pub(crate) fn holds(input: Autocork) -> bool {
     let in_stream = input.mode == AutocorkMode::Stream && input.in_stream;
     let mode_holds = match input.mode {
         AutocorkMode::Off => false,
+        #[cfg(feature = "history")]
         AutocorkMode::MayHoldHead => true,
         AutocorkMode::Fixed | AutocorkMode::Stream => input.records > 0 || in_stream,
     };
@@ -266,6 +268,7 @@ mod tests {
         assert!(stream.goes_on(at(100_153)));
     }
 
+    #[cfg(feature = "history")]
     #[test]
     fn the_first_version_held_the_head() {
         assert!(holds(Autocork { mode: AutocorkMode::MayHoldHead, records: 0, ..HOLDING }));

@@ -61,10 +61,22 @@ pub enum AutosizeMode {
     Off,
     /// Linux 3.12 to 3.18: half a millisecond of the rate at the time of the *write*; only the windows change it
     /// later.
+    #[cfg(feature = "history")]
     AtWrite,
     /// Today: a millisecond of the rate at the time of transmission.
     #[default]
     AtTransmit,
+}
+
+impl AutosizeMode {
+    /// Whether buffers have their final size when they are written.
+    pub(crate) const fn is_at_write(self) -> bool {
+        match self {
+            #[cfg(feature = "history")]
+            Self::AtWrite => true,
+            Self::Off | Self::AtTransmit => false,
+        }
+    }
 }
 
 /// Everything on which the number of segments depends.

@@ -52,6 +52,7 @@ pub enum TsqMode {
     /// Everything that the windows allow: senders before 2012, and most stacks outside the kernel.
     Off,
     /// Linux 3.6: a constant, whatever the rate; super-packets are at most half of it.
+    #[cfg(feature = "history")]
     Fixed {
         /// Bytes, overhead included. 2012's default is [`TsqMode::CAP_2012`].
         cap_bytes: u32,
@@ -76,6 +77,7 @@ impl TsqMode {
     /// Most payload bytes of one super-packet: in 2012, two had to fit under the cap.
     pub(crate) const fn super_packet_max(self) -> u32 {
         match self {
+            #[cfg(feature = "history")]
             Self::Fixed { cap_bytes } => cap_bytes / 2,
             Self::Off | Self::RateScaled | Self::Delivered | Self::Measured | Self::Auto => u32::MAX,
         }
@@ -85,6 +87,7 @@ impl TsqMode {
     pub(crate) fn rule(self, link: &LinkCaps) -> &'static str {
         match self {
             Self::Off => "off",
+            #[cfg(feature = "history")]
             Self::Fixed { .. } => "fixed",
             Self::RateScaled => "rate-scaled",
             Self::Delivered => "delivered",
@@ -98,12 +101,23 @@ impl TsqMode {
         }
     }
 
+    /// Whether a connection with next to nothing unacknowledged passes the gate: since 2017.
+    const fn exempts(self) -> bool {
+        match self {
+            #[cfg(feature = "history")]
+            Self::Fixed { .. } => false,
+            _ => true,
+        }
+    }
+
     /// Whether completions are measured on this link.
     pub(crate) fn measures(self, link: &LinkCaps) -> bool {
         match self {
             Self::Measured => true,
             Self::Auto => link.completes_on_departure && !link.paces,
-            Self::Off | Self::Fixed { .. } | Self::RateScaled | Self::Delivered => false,
+            Self::Off | Self::RateScaled | Self::Delivered => false,
+            #[cfg(feature = "history")]
+            Self::Fixed { .. } => false,
         }
     }
 }
@@ -216,6 +230,7 @@ pub(crate) fn limit(l: Limit) -> u64 {
     let limit = match l.mode {
         TsqMode::Off => return u64::MAX,
         // In 2012 a retransmission had no limit of its own.
+        #[cfg(feature = "history")]
         TsqMode::Fixed { cap_bytes } => return u64::from(cap_bytes),
         // What is measured has a limit of its own.
         TsqMode::RateScaled | TsqMode::Delivered | TsqMode::Measured | TsqMode::Auto => {
@@ -249,7 +264,7 @@ pub(crate) fn gate(mode: TsqMode, outstanding: u32, limit: u64, records: usize) 
     // Linux's counter starts at one, so that reaching the limit exactly already blocks.
     if u64::from(outstanding) < limit {
         Ok(Pass::Room)
-    } else if records <= 1 && !matches!(mode, TsqMode::Fixed { .. }) {
+    } else if records <= 1 && mode.exempts() {
         Ok(Pass::Exempt)
     } else {
         Err(Blocked::SmallQueue)
@@ -316,6 +331,7 @@ mod tests {
         assert_eq!(limit(Limit { mode: TsqMode::RateScaled, ..ahead }), 7_840, "Linux's rule");
     }
 
+    #[cfg(feature = "history")]
     #[test]
     fn older_rules() {
         let fixed = TsqMode::Fixed { cap_bytes: TsqMode::CAP_2012 };
