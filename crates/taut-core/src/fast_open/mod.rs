@@ -21,55 +21,21 @@
 //! ```
 //!
 //! ```text
-//!   cookie.rs    keys, cookies                      cache.rs   what a client knows about servers, and black holes
-//!   pending.rs   the limit of a listener            conn/fast_open.rs, stack/opening/fast_open.rs   the two ends of it
+//!   cookie.rs    keys, cookies                      cache.rs    what a client knows about servers, and black holes
+//!   pending.rs   the limit of a listener            config.rs   the settings, and their texts
+//!   conn/fast_open.rs, stack/opening/fast_open.rs   the two ends of it
 //! ```
 
 mod cache;
+mod config;
 mod cookie;
 mod pending;
 
 pub(crate) use cache::{Attempt, Cache, Lesson};
+pub use config::FastOpenConfig;
 pub use cookie::FastOpenKeys;
 pub(crate) use cookie::Known;
 pub(crate) use pending::Pending;
-
-use crate::words::Duration;
-
-/// Settings of TCP Fast Open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FastOpenConfig {
-    /// Connections may send data in their SYN, if their options ask for it. Linux: bit 1 of `tcp_fastopen`.
-    pub client: bool,
-    /// Listeners may accept data in a SYN, if their options ask for it. Linux: bit 2.
-    pub server: bool,
-    /// Connections send data in their SYN even without a cookie. Linux: bit 4.
-    pub client_no_cookie: bool,
-    /// Listeners accept data in a SYN even without a cookie. Linux: bit 0x200.
-    pub server_no_cookie: bool,
-    /// Every listener accepts data in a SYN, with its backlog as the limit. Linux: bit 0x400.
-    pub all_listeners: bool,
-    /// The keys of the cookies; without any, they come from the stack's seed. Linux: `tcp_fastopen_key`.
-    pub keys: Option<FastOpenKeys>,
-    /// For how long connections send no data in their SYN after a path was found to drop that; twice as long after the next
-    /// time, up to 64 times. Zero: such paths are not looked for. Linux: `tcp_fastopen_blackhole_timeout_sec`.
-    pub black_hole_timeout: Duration,
-}
-
-impl Default for FastOpenConfig {
-    fn default() -> Self {
-        Self {
-            client: true,
-            server: false,
-            client_no_cookie: false,
-            server_no_cookie: false,
-            all_listeners: false,
-            keys: None,
-            black_hole_timeout: Duration::ZERO,
-        }
-    }
-}
 
 /// Why an attempt at Fast Open did not deliver data with the SYN. Linux: `tcpi_fastopen_client_fail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

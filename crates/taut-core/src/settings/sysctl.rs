@@ -21,7 +21,6 @@ use super::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig, SynCook
 use crate::buffers::{BufferTuning, MemoryLimits};
 use crate::congestion::{Algorithm, CongestionConfig};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, SNDBUF_MIN, TsqMode};
-use crate::fast_open::FastOpenConfig;
 use crate::words::{BufferSizes, Duration};
 
 /// Why a setting was not read or changed. Nothing has changed then.
@@ -255,54 +254,6 @@ fn recovery_text(config: &RecoveryConfig) -> String {
     (RACK + fixed + u8::from(config.ignore_dup_thresh) * IGNORE_DUP_THRESH).to_string()
 }
 
-/// `tcp_fastopen`: a sum of bits.
-const FAST_OPEN_CLIENT: u32 = 1;
-const FAST_OPEN_SERVER: u32 = 2;
-const FAST_OPEN_CLIENT_NO_COOKIE: u32 = 4;
-const FAST_OPEN_SERVER_NO_COOKIE: u32 = 0x200;
-const FAST_OPEN_ALL_LISTENERS: u32 = 0x400;
-/// Bits that scripts for older kernels set. Linux takes them, and they mean nothing.
-const FAST_OPEN_WITHOUT_MEANING: u32 = 0x70000;
-
-/// What a kernel shows that has no key yet.
-const NO_KEY: &str = "00000000-00000000-00000000-00000000";
-
-fn set_fast_open(config: &mut FastOpenConfig, text: &str) -> Result<(), String> {
-    let all = FAST_OPEN_CLIENT
-        | FAST_OPEN_SERVER
-        | FAST_OPEN_CLIENT_NO_COOKIE
-        | FAST_OPEN_SERVER_NO_COOKIE
-        | FAST_OPEN_ALL_LISTENERS
-        | FAST_OPEN_WITHOUT_MEANING;
-    let text = text.trim();
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let bits = parsed.filter(|bits| bits & !all == 0).ok_or_else(|| {
-        "must be a sum of 1 (clients), 2 (listeners), 4 (clients without a cookie), 512 (listeners without a cookie) \
-         and 1024 (every listener)"
-            .to_string()
-    })?;
-    config.client = bits & FAST_OPEN_CLIENT != 0;
-    config.server = bits & FAST_OPEN_SERVER != 0;
-    config.client_no_cookie = bits & FAST_OPEN_CLIENT_NO_COOKIE != 0;
-    config.server_no_cookie = bits & FAST_OPEN_SERVER_NO_COOKIE != 0;
-    config.all_listeners = bits & FAST_OPEN_ALL_LISTENERS != 0;
-    Ok(())
-}
-
-fn fast_open_text(config: &FastOpenConfig) -> String {
-    let bits = [
-        (config.client, FAST_OPEN_CLIENT),
-        (config.server, FAST_OPEN_SERVER),
-        (config.client_no_cookie, FAST_OPEN_CLIENT_NO_COOKIE),
-        (config.server_no_cookie, FAST_OPEN_SERVER_NO_COOKIE),
-        (config.all_listeners, FAST_OPEN_ALL_LISTENERS),
-    ];
-    bits.into_iter().map(|(on, bit)| u32::from(on) * bit).sum::<u32>().to_string()
-}
-
 fn port_range(text: &str) -> Result<(u16, u16), String> {
     let expected = || "must be two ports from 1 to 65535, the first not above the second".to_string();
     let mut parts = text.split_whitespace().map(|part| number(part, 1, u16::MAX));
@@ -392,16 +343,14 @@ static TABLE: [Setting; 72] = [
     setting!("net.ipv4.tcp_ecn_option_beacon", ecn.option_beacon: 0 => 3),
     Setting {
         name: "net.ipv4.tcp_fastopen",
-        get: |config| fast_open_text(&config.fast_open),
-        set: Some(|config, text| set_fast_open(&mut config.fast_open, text)),
+        get: |config| config.fast_open.bits().to_string(),
+        set: Some(|config, text| config.fast_open.set_bits(text)),
     },
     setting!("net.ipv4.tcp_fastopen_blackhole_timeout_sec", fast_open.black_hole_timeout: 0 => u64::from(INT_MAX); S),
     Setting {
         name: "net.ipv4.tcp_fastopen_key",
-        get: |config| config.fast_open.keys.map_or_else(|| NO_KEY.to_string(), |keys| keys.to_string()),
-        set: Some(|config, text| {
-            text.parse().map(|keys| config.fast_open.keys = Some(keys).filter(|_| text != NO_KEY))
-        }),
+        get: |config| config.fast_open.keys_text(),
+        set: Some(|config, text| config.fast_open.set_keys(text)),
     },
     setting!("net.ipv4.tcp_fin_timeout", tcp.fin_timeout: 0 => 1 << 20; S),
     setting!("net.ipv4.tcp_frto", recovery.frto: frto, |on: bool| if on { "2" } else { "0" }.to_string()),
@@ -623,26 +572,6 @@ mod tests {
             assert_eq!(config.ecn.policy, policy, "{number}");
         }
         assert!(config.set_sysctl("tcp_ecn", "6").is_err());
-    }
-
-    #[test]
-    fn tfo_01_fast_open_by_linuxs_bits() {
-        // Linux, ip-sysctl: client 1, server 2, client without cookie 4, server without cookie 0x200, all listeners 0x400.
-        let mut config = StackConfig::default();
-        for (text, bits) in [
-            ("0x603", [true, true, false, true, true]),
-            ("6", [false, true, true, false, false]),
-            ("0x70403", [true, true, false, false, true]),
-        ] {
-            config.set_sysctl("tcp_fastopen", text).unwrap();
-            let FastOpenConfig { client, server, client_no_cookie, server_no_cookie, all_listeners, .. } =
-                config.fast_open;
-            assert_eq!([client, server, client_no_cookie, server_no_cookie, all_listeners], bits, "{text}");
-        }
-        for (text, shown) in [("0x603", "1539"), ("0x70403", "1027")] {
-            config.set_sysctl("tcp_fastopen", text).unwrap();
-            assert_eq!(config.sysctl("tcp_fastopen").unwrap(), shown);
-        }
     }
 
     #[test]
