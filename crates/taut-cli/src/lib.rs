@@ -297,27 +297,81 @@ mod tests {
         assert_eq!(read(&format!("{:?}", GatewayCli::try_parse_from(args).unwrap())), whole);
     }
 
-    #[test]
-    fn every_command_has_an_example_and_json() {
-        fn check(command: &clap::Command, path: &str) {
-            let path = format!("{path} {}", command.get_name());
-            let help = command.clone().render_long_help().to_string();
-            assert!(help.contains("Example"), "{path}");
-            assert!(help.contains("--json"), "{path}");
-            let json = command.get_arguments().find(|argument| argument.get_id() == "json");
-            assert_eq!(
-                json.and_then(clap::Arg::get_help_heading),
-                None,
-                "{path} has --json among its options"
-            );
-            command.get_subcommands().for_each(|command| check(command, &path));
+    /// Calls `check` for each command that users see, with its whole name.
+    fn each_command(check: impl Fn(&clap::Command, &str)) {
+        fn walk(command: &clap::Command, above: &str, check: &dyn Fn(&clap::Command, &str)) {
+            let path = format!("{above} {}", command.get_name());
+            check(command, &path);
+            command.get_subcommands().for_each(|command| walk(command, &path, check));
         }
         let command = Cli::command();
-        // Not what `taut gateway` starts by itself, nor `metrics`, whose format is OpenMetrics.
-        let all = command
-            .get_subcommands()
-            .filter(|command| !command.is_hide_set() && command.get_name() != "metrics");
-        all.for_each(|command| check(command, "taut"));
+        command.get_subcommands().for_each(|command| walk(command, "taut", &check));
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_json() {
+        each_command(|command, path| {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{path}");
+            // The format of `metrics` is OpenMetrics.
+            assert!(help.contains("--json") || path == "taut metrics", "{path}");
+        });
+    }
+
+    #[test]
+    fn a_help_text_fits_a_screen() {
+        let faults = std::cell::RefCell::new(Vec::new());
+        each_command(|command, path| {
+            let fault = |what: String| faults.borrow_mut().push(format!("{path}: {what}"));
+            let words = path.split(' ').chain(["--help"]);
+            let help = Cli::command().term_width(100).try_get_matches_from(words).unwrap_err().to_string();
+            let lines: Vec<&str> = help.lines().collect();
+            if lines.len() > 60 {
+                fault(format!("{} lines:\n{help}", lines.len()));
+            }
+            if lines[0].chars().count() > 70 {
+                fault(format!("the first line is too long: {}", lines[0]));
+            }
+            let options = command.get_arguments().filter(|argument| !argument.is_positional());
+            let ungrouped = options.filter(|option| option.get_help_heading().is_none()).count();
+            if ungrouped > 16 {
+                fault(format!("{ungrouped} options in one group"));
+            }
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in after.lines().filter(|line| line.starts_with("  ") && line.chars().count() > 80) {
+                fault(format!("an example of over 80 columns: {line}"));
+            }
+        });
+        assert!(faults.borrow().is_empty(), "{}", faults.borrow().join("\n"));
+    }
+
+    #[test]
+    fn a_proxys_login_comes_from_a_file() {
+        let dir = Scratch::new("out-login");
+        let file = dir.0.join("login");
+        let parse = |out: &str| {
+            let path = file.to_str().unwrap();
+            Cli::try_parse_from(["taut", "gateway", "--out", out, "--out-login", path, "--run", "--", "sh"])
+        };
+        std::fs::write(&file, "name:word\n").unwrap();
+        assert!(parse("socks5://127.0.0.1:1080").is_ok());
+        let refused = parse("socks5://name:word@127.0.0.1:1080").unwrap_err().to_string();
+        assert!(refused.contains("name it with --out-login"), "{refused}");
+        std::fs::write(&file, "no login").unwrap();
+        let refused = parse("socks5://127.0.0.1:1080").unwrap_err().to_string();
+        assert!(refused.contains("does not begin with NAME:PASSWORD"), "{refused}");
+    }
+
+    /// What stands on a command line is seen by every user of the machine.
+    #[test]
+    fn no_option_takes_a_secret() {
+        each_command(|command, path| {
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                let words = ["token", "password", "passwd", "secret"];
+                let is_secret = words.iter().any(|word| option.contains(word));
+                assert!(!is_secret || option.ends_with("-file"), "{path} --{option}");
+            }
+        });
     }
 }
 

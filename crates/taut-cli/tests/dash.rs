@@ -102,7 +102,8 @@ impl Page {
     /// Sends a request with these headers, and leaves the rest to the caller.
     fn ask(&self, request: &str, headers: &[&str]) -> TcpStream {
         let mut stream = TcpStream::connect(self.at).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // The next sample comes a hundred times as long after one as it took.
+        stream.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
         let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
         stream.write_all(format!("{request} HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
         stream

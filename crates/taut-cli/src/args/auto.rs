@@ -15,11 +15,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Changes that the link has learnt.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AutoArgs {
-    /// With packet:INTERFACE, xdp:INTERFACE, tap: and sockets: get an address of IPv4, routers and the MTU from
-    /// the link's DHCP server
+    /// Get an IPv4 address, routers and MTU by DHCP (Ethernet)
     #[arg(long)]
     pub dhcp: bool,
-    /// The same for IPv6, from the link's routers
+    /// Get IPv6 addresses and routers by SLAAC (Ethernet)
     #[arg(long)]
     pub slaac: bool,
 }

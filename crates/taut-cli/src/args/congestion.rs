@@ -11,9 +11,8 @@ use taut_core::congestion::Registry;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct CongestionArgs {
-    /// Congestion control, such as bbr, or with parameters mine:gain=2.5,floor=4; `taut lab controllers` lists all
-    /// [default: cubic]
-    #[arg(long, value_name = "NAME[:PARAM=VALUE,...]")]
+    /// Congestion control, with parameters as NAME:PARAM=VALUE [default: cubic]
+    #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
 }
 

@@ -19,10 +19,8 @@ use crate::dash::watch::Which;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Control")]
 pub(crate) struct ControlArgs {
-    /// Control socket, through which `taut ss`, `nstat`, `sysctl` and `explain` reach the stack: a path, or
-    /// none for no socket [default: PID.sock in $TAUT_CONTROL_DIR, $XDG_RUNTIME_DIR/taut, for root /run/taut,
-    /// or /tmp/taut-UID]
-    #[arg(long, value_name = "PATH|none")]
+    /// Control socket for `taut ss` and others, or none [default: PID.sock]
+    #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// A live page of the stack.
     #[command(flatten)]
@@ -88,7 +86,7 @@ impl ControlArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Stack")]
 pub struct SocketArgs {
-    /// The stack: its control socket, or its process ID [default: the only running stack]
+    /// Control socket or process ID of the stack [default: the only one]
     #[arg(long, value_name = "PATH|PID")]
     pub socket: Option<String>,
 }

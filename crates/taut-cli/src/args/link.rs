@@ -86,38 +86,35 @@ pub(crate) enum Opened {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub(crate) struct LinkArgs {
-    /// What the stack sends over: a TUN interface (tun); an Ethernet interface that is up (packet:INTERFACE), which must not
-    /// have the stack's addresses in the kernel; the same by AF_XDP (xdp:INTERFACE); a TAP interface (tap:NAME); a Unix socket that carries Ethernet frames, as
-    /// QEMU, passt and vfkit have (stream:PATH, dgram:PATH; with -listen after the kind, taut makes it and waits for the peer);
-    /// or a descriptor that was inherited (fd:NUMBER)
-    #[arg(long, default_value = "tun", value_name = "KIND[:PLACE]")]
+    /// Device: tun, packet:IF, xdp:IF, tap:IF, stream:PATH, dgram:PATH or fd:N
+    #[arg(long, default_value = "tun", value_name = "DEVICE")]
     pub device: DeviceArg,
-    /// With an Ethernet device: where packets for other networks go; once for IPv4 and once for IPv6
+    /// Router for other networks, once per family (Ethernet)
     #[arg(long = "gateway", value_name = "ADDRESS")]
     pub gateways: Vec<IpAddr>,
-    /// With an Ethernet device: the stack's own Ethernet address [default: that of the interface, or a random one]
+    /// The stack's Ethernet address [default: the interface's]
     #[arg(long, value_name = "MAC")]
     pub mac: Option<Mac>,
-    /// TUN interface; if there is none with this name, it is created, and configured on the kernel's side
+    /// TUN interface, created and configured if missing
     #[arg(long, default_value = "taut0", value_name = "NAME")]
     pub tun: String,
-    /// Address of the stack, with the link's prefix length; may be given once for IPv4 and once for IPv6
-    #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed,
+    /// Address of the stack, once per family
+    #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDR/PREFIX", value_parser = prefixed,
         default_value_ifs = [("dhcp", "true", None), ("slaac", "true", None)])]
     pub addresses: Vec<Cidr>,
-    /// Changes that the link has learnt.
+    /// Addresses from the link.
     #[command(flatten)]
     pub auto: AutoArgs,
-    /// Address of the kernel's side of the link [default: the first other address in the network of each --address]
+    /// The kernel's address on the link [default: the first other one]
     #[arg(long = "peer-address", value_name = "ADDRESS")]
     pub peer_addresses: Vec<IpAddr>,
-    /// Largest IP packet in bytes, 68 to 65521 [default: the MTU of an existing interface, otherwise 1500]
+    /// Largest IP packet [default: the interface's, else 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_521))]
     pub mtu: Option<u16>,
-    /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
+    /// Exchange packets of at most the MTU, not super-packets of 64 KB
     #[arg(long)]
     pub no_offload: bool,
-    /// Divide the stack into N shards, each with its own queue of the interface and thread; 0 means one per processor
+    /// Shards, each with a queue and a thread; 0: one per processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub shards: u16,
     /// Its threads' priority.

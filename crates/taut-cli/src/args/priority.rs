@@ -7,8 +7,7 @@ use taut_device::Priority;
 /// The priority of a stack's threads.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct PriorityArgs {
-    /// Priority of the stack's threads on a busy machine: realtime:1 to realtime:99, or nice:-20 to nice:19; needs
-    /// root or a limit (`ulimit -r`, `ulimit -e`)
+    /// Thread priority, realtime:1 to 99 or nice:-20 to 19 (root)
     #[arg(long, value_name = "PRIORITY")]
     pub priority: Option<Priority>,
 }

@@ -7,8 +7,7 @@ use clap::Args;
 /// The recording of a stack.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct RecordArgs {
-    /// Record every input of the stack in FILE, and in FILE.1 and so on for further shards; `taut replay FILE` runs it again.
-    /// It contains payload and the stack's secrets, so only its owner can read it
+    /// Record every input, payload included, for `taut replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ On Ethernet, an address is checked before the stack has it, which takes four to 
 station has it, it never does. Connections of an address that is deleted end. An address that a DHCP server leased is \
 dynamic; to delete it gives it back.";
 
-/// Shows or changes the addresses of a running stack, as ip address does an interface's.
+/// Shows or changes addresses of a running stack, as ip address does
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
 pub(crate) struct AddrArgs {

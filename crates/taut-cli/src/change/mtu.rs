@@ -14,7 +14,7 @@ const EXAMPLE: &str = "Example, with a running stack such as `taut serve .`:
 
 Connections send packets of the new size at once. The MTU of the interface itself is the kernel's, and is not changed.";
 
-/// Shows or changes the largest packet of a running stack, as ip link set mtu does an interface's.
+/// Shows or changes the MTU of a running stack, as ip link does
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
 pub(crate) struct MtuArgs {

@@ -11,7 +11,7 @@ use crate::args::control::{SocketArgs, asked};
 use crate::change::qdisc_format::{json, text};
 use crate::shared::output;
 
-/// Shows or changes the queue disciplines in front of a running stack's device, as tc does an interface's.
+/// Shows or changes the queue in front of the device, as tc qdisc does
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
 pub(crate) struct QdiscArgs {

@@ -19,7 +19,7 @@ const EXAMPLE: &str = "Example, with a running stack such as `taut serve . --dev
 
 A packet goes by the route with the longest prefix. Without a route for a family, all of it is reached over the link.";
 
-/// Shows or changes the routes of a running stack, as ip route does the kernel's.
+/// Shows or changes routes of a running stack, as ip route does
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
 pub(crate) struct RouteArgs {

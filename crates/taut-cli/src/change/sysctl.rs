@@ -8,7 +8,7 @@ use taut_control::protocol::Setting;
 use crate::args::control::{SocketArgs, asked};
 use crate::shared::output;
 
-/// Shows or changes settings of a running stack, as sysctl does the kernel's.
+/// Shows or changes settings of a running stack, as sysctl does
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut sysctl -a\n  taut sysctl net.ipv4.tcp_notsent_lowat\n  taut sysctl -w net.ipv4.tcp_autocorking=0\n\n\

@@ -33,19 +33,17 @@ use crate::dash::feed::Feed;
 use crate::dash::watch::{Watch, Which};
 use crate::shared::{http_loop, interrupt, output};
 
-/// Shows what every connection of the running stacks does, live, on a page: bytes per queue, what holds
-/// them back, windows, rates.
+/// Shows every connection of the running stacks live, on a web page
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut dash\n  openssl rand -hex 16 > token\n  taut dash --listen 0.0.0.0:9118 --token-file token\n  curl http://127.0.0.1:9118/metrics\n\n\
     At an address that is not loopback, a token is needed; without --token-file a random one is made, and printed with the \
     address. /sample has one sample as JSON, /metrics has OpenMetrics.")]
 pub struct DashArgs {
-    /// The address of the page: PORT on this machine only, or ADDRESS:PORT
+    /// Address of the page; a port alone is on loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
     listen: SocketAddr,
-    /// File with the token that requests need, at least 16 characters; - for standard input [default: no token on
-    /// loopback, otherwise a random one]
+    /// File with the token of at least 16 characters; - for standard input
     #[arg(long = "token-file", value_name = "FILE", value_parser = access::token_file)]
     token: Option<Token>,
     #[command(flatten)]
@@ -60,7 +58,7 @@ pub struct DashArgs {
 /// How often a sample is taken.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct IntervalArgs {
-    /// The time between two samples, in seconds; longer if asking would take more than 1 % of it
+    /// Seconds between two samples
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     pub interval: Duration,
 }
@@ -76,12 +74,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Control")]
 pub struct PageArgs {
-    /// Show what each connection does, live, on a page (as `taut dash`): PORT on this machine only, or
-    /// ADDRESS:PORT
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = access::listen)]
+    /// Show the dashboard at [ADDRESS:]PORT; a port alone is on loopback
+    #[arg(long, value_name = "ADDRESS", value_parser = access::listen)]
     pub dash: Option<SocketAddr>,
-    /// File with the token that the page needs, at least 16 characters; - for standard input [default: no token
-    /// on loopback, otherwise a random one]
+    /// File with the dashboard's token; - for standard input
     #[arg(long = "dash-token-file", value_name = "FILE", requires = "dash", value_parser = access::token_file)]
     pub dash_token: Option<Token>,
 }

@@ -35,39 +35,32 @@ use crate::shared::{output, progress, text};
 use load::Load;
 use report::{Congestion, Report, Row, Setup};
 
-/// Measures taut's throughput, latency and connections per second, and the same for the kernel's own TCP.
+/// Measures taut beside the kernel's own TCP
 #[derive(Args, Debug)]
 #[command(
-    long_about = "Measures taut's throughput, latency and connections per second, and the same for the kernel's own \
-        TCP.\n\n\
-        Makes a private network namespace with a TUN in it (as root, or as a user if the kernel allows user \
-        namespaces and /dev/net/tun), starts plain kernel-TCP peers there, and does the same work between two \
-        namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is not part of the measured \
-        time. Nothing is left behind afterwards.\n\n\
-        Both sides use the same congestion control, and all measurements are repeated in rounds, taut and the kernel \
-        in turn. The table has the median and the range of the rounds; --json has every sample.",
     after_help = "Example:\n  sudo taut demo\n  sudo taut demo --rounds 15 --seconds 1 --json > result.json\n  \
-        sudo taut demo --congestion bbr         taut's is version 3, mainline Linux's is version 1\n  \
+        sudo taut demo --congestion bbr     # version 3; mainline Linux has version 1\n  \
         sudo taut demo --congestion prague --kernel-congestion dctcp\n  \
-        sudo taut demo --priority realtime:1    on a busy machine"
+        sudo taut demo --priority realtime:1    # on a busy machine\n\n\
+        It runs in network namespaces of its own and leaves nothing behind. SHA-256 of every byte is compared."
 )]
 pub(crate) struct DemoArgs {
-    /// How often each measurement is repeated, of taut and of the kernel in turn
+    /// Rounds, taut and the kernel in turn
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long each of the 24 measurements of a round runs
+    /// Length of each of the 24 measurements of a round
     #[arg(long, default_value_t = 0.1, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
-    /// Size of one verified transfer; transfers repeat until the time has passed
+    /// Size of one verified transfer
     #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = size)]
     bytes: usize,
-    /// Use an in-process link between two taut stacks even if a TUN is available
+    /// Use a link in this process even where a TUN is available
     #[arg(long)]
     in_process: bool,
-    /// Divide taut into N shards, each with its own TUN queue and thread; 0 means one per processor
+    /// Shards of taut's stack; 0: one per processor
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(0..=256))]
     shards: u16,
-    /// Print the results as JSON on standard output
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
     /// Of taut's threads; the kernel's side and the applications keep theirs.
@@ -79,7 +72,7 @@ pub(crate) struct DemoArgs {
     /// Of taut, and of the kernel's sockets in both columns.
     #[command(flatten)]
     congestion: CongestionArgs,
-    /// Congestion control of the kernel's sockets, if it is not that of taut
+    /// Congestion control of the kernel's sockets [default: taut's]
     #[arg(long, value_name = "NAME", help_heading = "Connections")]
     kernel_congestion: Option<String>,
     #[command(flatten)]

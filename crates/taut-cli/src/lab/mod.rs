@@ -57,7 +57,7 @@ enum LabCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Lists the congestion controls that a scenario may use, with their parameters
+    /// Lists the congestion controls and their parameters
     #[command(
         after_help = "Example:\n  taut lab controllers\n  taut lab run single-flow --set congestion=prague\n\n\
         Parameters follow the name, as in congestion=NAME:PARAM=VALUE,PARAM=VALUE. --set and sweeps can also change \
@@ -75,7 +75,7 @@ enum LabCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Writes a scenario's file with every key, its meaning, range and default
+    /// Writes a scenario file with every key, its range and default
     #[command(after_help = "Example:\n  taut lab new my.toml\n  taut lab run my.toml")]
     New(NewArgs),
     /// Prints a JSON schema of scenarios, for editors
@@ -97,7 +97,7 @@ enum LabCommand {
         taut lab sweep grid.toml --out results --ray 10.0.0.1:6379"
     )]
     Sweep(SweepArgs),
-    /// Runs random worlds, each from a seed, and checks that every byte arrives and that everything ends
+    /// Runs random worlds, each from a seed, and checks that no byte is lost
     #[command(after_help = "Example:\n  taut lab worlds --seeds 10000 -j 2\n  taut lab worlds --seed 42\n  \
         taut lab worlds --seed 42 --without loss,mtu\n\n\
         A seed makes a network, its faults, its settings and its applications. A world that fails is printed with the \

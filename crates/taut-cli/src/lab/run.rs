@@ -20,13 +20,13 @@ pub(super) struct RunArgs {
     names: Vec<String>,
     #[command(flatten)]
     how: HowArgs,
-    /// Directory in which the result directories are created
+    /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
     /// Write no files
     #[arg(long, conflicts_with = "out")]
     no_files: bool,
-    /// Print results as JSON, on standard output
+    /// Print results as JSON
     #[arg(long)]
     json: bool,
 }

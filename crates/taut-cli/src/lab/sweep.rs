@@ -30,18 +30,16 @@ pub(super) struct SweepArgs {
     grid: PathBuf,
     #[command(flatten)]
     how: HowArgs,
-    /// Write sweep.csv, sweep.txt, and points.jsonl, which has every point as soon as it is done, into this directory
+    /// Directory for sweep.csv, sweep.txt and points.jsonl
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Keep the points that the directory already has, and run the others
+    /// Keep the points that --out already has
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Run on a Ray cluster, such as HOST:6379: the Python package taut_lab does it, and keeps each run's
-    /// figures in a Parquet data set in --out. Runs that are there are not made again. PYTHON names the
-    /// interpreter, python3 if not set
+    /// Run on this Ray cluster, by the Python package taut_lab
     #[arg(long, value_name = "ADDRESS", requires = "out", conflicts_with_all = ["live", "jobs", "json"])]
     ray: Option<String>,
-    /// With --ray: a Python file whose dict `controllers` has congestion controllers by name (docs/python.md)
+    /// With --ray, a Python file with congestion controllers
     #[arg(long, value_name = "FILE", requires = "ray")]
     controllers: Option<PathBuf>,
     /// Print CSV rather than a table

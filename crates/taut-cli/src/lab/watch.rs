@@ -42,10 +42,10 @@ pub(super) enum DeviceArg {
 /// Options of `run` and `sweep` alike.
 #[derive(Args, Debug)]
 pub(super) struct HowArgs {
-    /// Change a value of the scenario: link.rate=1gbit, hosts.sender.sysctls.taut.tsq=off, flows.0.count=10
+    /// Change a value, such as link.rate=1gbit; repeatable
     #[arg(long = "set", value_name = "PATH=VALUE")]
     sets: Vec<String>,
-    /// Only this case of the scenario
+    /// Run only this case
     #[arg(long, value_name = "NAME")]
     pub(super) case: Option<String>,
     /// Runs of each variant, with seeds 1 to N
@@ -54,24 +54,22 @@ pub(super) struct HowArgs {
     /// Live runs of each variant, if other than --seeds
     #[arg(long, value_name = "N", requires = "live", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     live_seeds: Option<u32>,
-    /// Number of runs at the same time [default: the number of processors]
+    /// Runs at the same time [default: the number of processors]
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Also run on this machine: taut and the kernel as senders, over the same emulated link, in private
-    /// namespaces (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
+    /// Also run live, taut and the kernel in private namespaces
     #[arg(long)]
     live: bool,
-    /// What the sender's packets leave by in live runs
-    #[arg(long, value_enum, requires = "live", default_value = "tun")]
+    /// Device of the sender in live runs: tun or packet
+    #[arg(long, value_enum, requires = "live", default_value = "tun", hide_possible_values = true)]
     device: DeviceArg,
-    /// Use only this sender in live runs
-    #[arg(long, value_enum, requires = "live")]
+    /// Use only this sender in live runs: taut or kernel
+    #[arg(long, value_enum, requires = "live", hide_possible_values = true)]
     sender: Option<LiveSender>,
     /// Do not simulate
     #[arg(long, requires = "live")]
     only_live: bool,
-    /// In live runs, also give the stack and the applications real-time priority (SCHED_FIFO 1); without it, only the
-    /// emulated path has it
+    /// Real-time priority for stack and applications in live runs
     #[arg(long, requires = "live")]
     real_time: bool,
 }

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, NOTSENT_LOWAT, Namespace, Opening,
-    Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
+    Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT, Namespace,
+    Opening, Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,96 +24,100 @@ use crate::net::confined::{self, Needs};
 use crate::net::gateway_config::Config;
 use crate::net::gateway_guest::{MachineArgs, Plugged};
 use crate::net::gateway_log::LogFormat;
+use crate::net::proxy::read_login;
 use crate::shared::interrupt;
 
-/// A network for a command, a container or a TUN, through this host's own sockets, without root.
+/// Gives a command, container or VM network access without root
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     taut gateway --run -- curl https://example.com/\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
     taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
-    taut gateway --qemu /tmp/net    # qemu-system-x86_64 -netdev stream,id=n,addr.type=unix,addr.path=/tmp/net …\n\n\
-    A rule is: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [within NETWORK] [port PORTS]. The first \
-    that matches decides.")]
+    taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\n\
+    A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
+    Details: docs/gateway.md")]
 pub(crate) struct GatewayArgs {
-    /// Run a command in a new user and network namespace whose traffic goes through the gateway
-    #[arg(long, group = "way-in", requires = "command")]
+    /// Run COMMAND in a new user and network namespace
+    #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]
     run: bool,
-    /// Serve the network namespace of a process, or the one that a file stands for
-    #[arg(long, value_name = "PID|PATH", group = "way-in")]
+    /// Serve the network namespace of a process or of a file
+    #[arg(help_heading = "Guest", long, value_name = "PID|PATH", group = "way-in")]
     netns: Option<String>,
-    /// Serve what is routed to this TUN interface, which is made in this network namespace (as root, or
-    /// prepared for this user)
-    #[arg(long, value_name = "NAME", group = "way-in")]
+    /// Serve traffic routed to this TUN interface (created if missing)
+    #[arg(help_heading = "Guest", long, value_name = "NAME", group = "way-in")]
     tun: Option<String>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Where the guest may go; may be given several times
-    #[arg(long = "rule", value_name = "RULE")]
+    /// Allow, deny or drop destinations; repeatable, first match decides
+    #[arg(help_heading = "Rules", long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// Rules, limits and times in TOML; HUP reads the file again, and flows stay
-    #[arg(long, value_name = "FILE")]
+    /// Rules, limits and timeouts in TOML; SIGHUP reads it again
+    #[arg(help_heading = "Rules", long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Let the guest reach services on this host's loopback, at the gateway's address
-    #[arg(long)]
+    /// Let the guest reach this host's loopback at the gateway's address
+    #[arg(help_heading = "Rules", long)]
     host_loopback: bool,
-    /// Print all rules in the order in which they are asked, and end
-    #[arg(long)]
+    /// Print the rules in their order, and exit
+    #[arg(help_heading = "Rules", long)]
     show_rules: bool,
-    /// With --show-rules, print them as JSON
-    #[arg(long, requires = "show_rules")]
+    /// With --show-rules, print JSON
+    #[arg(help_heading = "Rules", long, requires = "show_rules")]
     json: bool,
-    /// Forward a TCP port of this host to the guest, or, as auto, each at which the guest listens; may be
-    /// given several times
-    #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
+    /// Forward [ADDRESS:]PORT[:PORT] to the guest; auto: where it listens
+    #[arg(help_heading = "Ports", short = 't', long = "tcp", value_name = "PORTS")]
     tcp: Vec<String>,
-    /// The same for UDP; auto is each port that a program of the guest has chosen itself, and not those that the
-    /// kernel chose for clients
-    #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]|auto")]
+    /// The same for UDP; auto: ports that the guest's programs have bound
+    #[arg(help_heading = "Ports", short = 'u', long = "udp", value_name = "PORTS")]
     udp: Vec<String>,
-    /// The guest's address and network; one for each family [default: 10.0.2.15/24, and fd74:6175:7400::15/64
-    /// if this host has a route for IPv6]
-    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]
+    #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX")]
     guest: Vec<Cidr>,
-    /// The gateway's address in the guest's network: its name server [default: the second of the network,
-    /// such as 10.0.2.2]
-    #[arg(long, value_name = "ADDRESS")]
+    /// Gateway's address and name server [default: the network's second]
+    #[arg(help_heading = "Network", long, value_name = "ADDRESS")]
     gateway: Vec<IpAddr>,
     /// MTU of the guest's interface [default: 65520; 1500 with --vfkit]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
+    #[arg(help_heading = "Network", long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
     mtu: Option<u16>,
     /// Name of the guest's interface
-    #[arg(long, value_name = "NAME", default_value = "taut0")]
+    #[arg(help_heading = "Network", long, value_name = "NAME", default_value = "taut0")]
     interface: String,
-    /// Where flows go: socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT, or tun:NAME for another stack,
-    /// on that TUN [default: the host's sockets]
-    #[arg(long, value_name = "WAY")]
+    /// Send flows by socks5://HOST:PORT, http://HOST:PORT or tun:NAME
+    #[arg(help_heading = "Network", long, value_name = "WAY")]
     out: Option<Out>,
-    /// The other stack's address and network, for --out tun:NAME
-    #[arg(long, value_name = "ADDRESS/PREFIX", default_value = "10.0.3.2/24")]
+    /// File with the SOCKS5 proxy's NAME:PASSWORD
+    #[arg(help_heading = "Network", long, value_name = "FILE", requires = "out", value_parser = login_file)]
+    out_login: Option<Login>,
+    /// Address of the other stack
+    #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX", default_value = "10.0.3.2/24")]
     out_address: Vec<Cidr>,
-    /// The other stack's congestion control
-    #[arg(long, value_name = "NAME", default_value = "bbr")]
+    /// Congestion control of the other stack
+    #[arg(help_heading = "Network", long, value_name = "NAME", default_value = "bbr")]
     congestion: String,
-    /// Ask this name server instead of those in /etc/resolv.conf
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    /// Name server [default: those of /etc/resolv.conf]
+    #[arg(help_heading = "Network", long, value_name = "ADDRESS")]
     dns: Vec<String>,
     /// Threads that carry flows
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(help_heading = "Operation", long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Keep all rights of this user, instead of giving up files and system calls that a gateway does not need
-    #[arg(long)]
+    /// Keep files and system calls that a gateway does not need
+    #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
     /// Log nothing, as --log none
-    #[arg(long, short)]
+    #[arg(help_heading = "Operation", long, short)]
     quiet: bool,
-    /// How events are logged: what is denied, guests that come and go, another file of rules
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    /// Log format: text, json or none
+    #[arg(
+        help_heading = "Operation",
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     log: LogFormat,
     #[command(flatten)]
     control: ControlArgs,
     /// The command, and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(help_heading = "Guest", last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -129,8 +133,7 @@ impl FromStr for Out {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text} is not socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT or tun:NAME");
+        let wrong = || format!("{text} is not socks5://HOST:PORT, http://HOST:PORT or tun:NAME");
         if let Some(name) = text.strip_prefix("tun:") {
             return if name.is_empty() { Err(wrong()) } else { Ok(Self::Tun(name.to_owned())) };
         }
@@ -139,22 +142,33 @@ impl FromStr for Out {
             let mut found = place.to_socket_addrs().map_err(|error| format!("{place}: {error}"))?;
             found.next().ok_or_else(wrong)
         };
-        if let Some(rest) = text.strip_prefix("socks5://") {
-            let (login, place) =
-                rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
-            let login = login.map(|login| login.split_once(':').ok_or_else(wrong)).transpose()?;
-            let login = login.map(|(name, password)| (name.to_owned(), password.to_owned()));
-            return Ok(Self::Socks5(Socks5 { proxy: resolve(place)?, login }));
+        if let Some(place) = text.strip_prefix("socks5://") {
+            if place.contains('@') {
+                return Err("a login on the command line can be read by every user of this machine; \
+                            write NAME:PASSWORD into a file, and name it with --out-login"
+                    .to_owned());
+            }
+            return Ok(Self::Socks5(Socks5 { proxy: resolve(place)?, login: None }));
         }
         let place = text.strip_prefix("http://").ok_or_else(wrong)?;
         Ok(Self::Http(HttpConnect { proxy: resolve(place)? }))
     }
 }
 
+fn login_file(path: &str) -> Result<Login, String> {
+    read_login(Path::new(path)).map_err(|error| format!("{error:#}"))
+}
+
 /// Addresses of the guest and of the gateway, in pairs.
 struct Addresses(Vec<(Cidr, Cidr)>);
 
 impl GatewayArgs {
+    /// The proxy, with the login that it asks for.
+    fn socks5(&self, proxy: &Socks5) -> Socks5 {
+        let login = self.out_login.clone().map(|login| (login.name, login.password));
+        Socks5 { login, ..proxy.clone() }
+    }
+
     fn mtu(&self) -> u16 {
         self.mtu.unwrap_or_else(|| self.machine.default_mtu())
     }
@@ -318,6 +332,9 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     if !args.run && !args.command.is_empty() {
         bail!("a command needs --run");
     }
+    if args.out_login.is_some() && !matches!(args.out, Some(Out::Socks5(_))) {
+        bail!("--out-login is for --out socks5://HOST:PORT");
+    }
     // Before there is a second thread.
     let mut opening = enter.map(|enter| fork(args, enter, &pairs)).transpose()?;
     let mut namespace = None;
@@ -378,7 +395,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         }
         match &args.out {
             None => tasks.spawn(server.serve(&stack, Arc::new(HostSockets))?),
-            Some(Out::Socks5(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
+            Some(Out::Socks5(way)) => tasks.spawn(server.serve(&stack, Arc::new(args.socks5(way)))?),
             Some(Out::Http(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
             Some(Out::Tun(name)) => tasks.spawn(server.serve(&stack, Arc::new(link(args, name)?))?),
         };
@@ -429,7 +446,7 @@ async fn serve_machines(
         match &args.out {
             None => machine.serve(&server, Arc::new(HostSockets), forwards, log, builder).await,
             Some(Out::Socks5(way)) => {
-                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
+                machine.serve(&server, Arc::new(args.socks5(way)), forwards, log, builder).await
             }
             Some(Out::Http(way)) => {
                 machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await

@@ -15,18 +15,18 @@ use crate::net::gateway_log::LogFormat;
 
 /// Virtual machines as guests.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Guest")]
 pub(crate) struct MachineArgs {
-    /// Serve the virtual machine that connects to this socket: QEMU with -netdev stream,addr.type=unix
+    /// Serve a VM at this socket: QEMU -netdev stream,addr.type=unix
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     qemu: Option<PathBuf>,
-    /// Serve the virtual machine that sends frames to this datagram socket: vfkit and krunkit
-    /// (unixSocketPath), QEMU with -netdev dgram
+    /// Serve a VM at this datagram socket: vfkit, krunkit, QEMU -netdev dgram
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     vfkit: Option<PathBuf>,
-    /// Serve at this socket whatever speaks to passt: libkrun, libvirt, QEMU. The same protocol as --qemu
+    /// As --qemu, for clients of passt: libkrun, libvirt
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     passt: Option<PathBuf>,
-    /// A domain that the virtual machine is told to search; may be given several times
+    /// DNS search domain for the VM; repeatable
     #[arg(long, value_name = "DOMAIN")]
     search: Vec<String>,
 }

@@ -5,7 +5,7 @@
 //! This file reads arguments, opens the stack and the listeners, and prints.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,69 +24,75 @@ use crate::net::gateway::name_servers;
 use crate::net::gateway_log::LogFormat;
 use crate::shared::{interrupt, output, stack};
 
-/// A proxy for long links: SOCKS5 and HTTP CONNECT on one side, taut's own sender on the other.
+/// A SOCKS5 and HTTP proxy that sends over long or lossy links
 #[derive(Args, Debug)]
 #[command(after_help = "Examples (as root):\n  \
     taut proxy --congestion bbr &\n  \
     curl --socks5-hostname 127.0.0.1:1080 http://example.com/\n  \
     curl --proxytunnel -x 127.0.0.1:1080 http://example.com/\n  \
-    taut proxy --from-link 1080 --congestion bbr   # at the other end: what clients fetch is sent by taut\n\n\
-    The stack needs a link that leads to the network: docs/proxy.md has it for a satellite, a train \
-    and a transatlantic copy.")]
+    taut proxy --from-link 1080 --congestion bbr   # the far end\n\n\
+    The stack needs a link that leads to the network: docs/proxy.md")]
 pub(crate) struct ProxyArgs {
-    /// Where clients ask, by SOCKS5 or HTTP CONNECT [default: 127.0.0.1:1080]; may be given several times
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// SOCKS5 and HTTP CONNECT; repeatable [default: 127.0.0.1:1080]
+    #[arg(help_heading = "Clients", long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Where the kernel hands over connections to others (netfilter's TPROXY); may be given several times
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Connections redirected by netfilter's TPROXY; repeatable
+    #[arg(help_heading = "Clients", long, value_name = "ADDRESS:PORT")]
     transparent: Vec<SocketAddr>,
-    /// The other way round: clients come over the link to this port of the stack, and connections go out by
-    /// the host's sockets
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["listen", "transparent"], value_parser = clap::value_parser!(u16).range(1..))]
+    /// Run as the far end: accept from the link, connect by the host
+    #[arg(help_heading = "Clients", long, value_name = "PORT", conflicts_with_all = ["listen", "transparent"], value_parser = clap::value_parser!(u16).range(1..))]
     from_link: Option<u16>,
-    /// Where clients may go, as in `taut gateway`; may be given several times
-    #[arg(long = "rule", value_name = "RULE")]
+    /// Where clients may go, as in `taut gateway`; repeatable
+    #[arg(help_heading = "Clients", long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// A file with NAME:PASSWORD, which clients must give
-    #[arg(long, value_name = "FILE")]
+    /// File with the NAME:PASSWORD that clients must give
+    #[arg(help_heading = "Clients", long, value_name = "FILE")]
     login: Option<PathBuf>,
-    /// Rate at which a connection over the link sends at most, such as 20mbit
-    #[arg(long, value_name = "RATE")]
+    /// Most that a connection over the link sends, such as 20mbit
+    #[arg(help_heading = "Connections", long, value_name = "RATE")]
     pacing_rate: Option<Rate>,
     /// Unsent bytes of a connection beyond which its sender waits
-    #[arg(long, value_name = "BYTES", default_value_t = NOTSENT_LOWAT)]
+    #[arg(help_heading = "Connections", long, value_name = "BYTES", default_value_t = NOTSENT_LOWAT)]
     notsent_lowat: u32,
-    /// Ask this name server instead of those in /etc/resolv.conf
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    /// Name server [default: those of /etc/resolv.conf]
+    #[arg(help_heading = "Clients", long, value_name = "ADDRESS")]
     dns: Vec<String>,
-    /// How what is denied is logged
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    /// Log format: text, json or none
+    #[arg(
+        help_heading = "Operation",
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     log: LogFormat,
-    /// Keep all rights of this user, instead of giving up files and system calls that a proxy does not need
-    #[arg(long)]
+    /// Keep files and system calls that a proxy does not need
+    #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
-    /// At the end, print the counters as JSON
-    #[arg(long)]
+    /// Print the counters as JSON at the end
+    #[arg(help_heading = "Operation", long)]
     json: bool,
     #[command(flatten)]
     link: LinkArgs,
 }
 
-impl ProxyArgs {
-    fn login(&self) -> anyhow::Result<Option<Login>> {
-        let Some(path) = &self.login else { return Ok(None) };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let line = text.lines().next().and_then(|line| line.split_once(':'));
-        match line {
-            // RFC 1929: a byte has the length of each.
-            Some((name, password)) if (1..256).contains(&name.len()) && password.len() < 256 => {
-                Ok(Some(Login { name: name.to_owned(), password: password.to_owned() }))
-            }
-            _ => bail!("{} does not begin with NAME:PASSWORD, of at most 255 bytes each", path.display()),
+/// The NAME:PASSWORD with which a file begins.
+///
+/// # Errors
+/// It cannot be read, or does not begin so.
+pub(crate) fn read_login(path: &Path) -> anyhow::Result<Login> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let line = text.lines().next().and_then(|line| line.split_once(':'));
+    match line {
+        // RFC 1929: a byte has the length of each.
+        Some((name, password)) if (1..256).contains(&name.len()) && password.len() < 256 => {
+            Ok(Login { name: name.to_owned(), password: password.to_owned() })
         }
+        _ => bail!("{} does not begin with NAME:PASSWORD, of at most 255 bytes each", path.display()),
     }
+}
 
+impl ProxyArgs {
     /// Of the connections over the link.
     fn options(&self) -> ConnOptions {
         ConnOptions {
@@ -161,7 +167,7 @@ const LONGEST_END: Duration = Duration::from_secs(10);
 /// When the link or a listener cannot be used, or the link disappears.
 pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
     let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
-    let (resolver, login) = (name_servers(&args.dns)?, args.login()?);
+    let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
     crate::net::gateway::raise_descriptors();
     let builder = stack::opened(&args.link, controllers)?;
     if !args.no_sandbox {

@@ -17,7 +17,7 @@ use crate::args::network;
 use crate::observe::ss_filter::endpoint;
 use crate::shared::{output, text};
 
-/// Explains what holds back the connections of a running stack, and where their bytes wait.
+/// Explains what holds connections back, and where their bytes wait
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut explain\n  taut explain 10.9.0.1:5201 --watch 1\n\n\

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::dash::watch::Which;
 use crate::shared::{http_loop, interrupt};
 
-/// Prints the numbers of this user's running stacks as OpenMetrics, or serves them at /metrics for Prometheus.
+/// Prints metrics of the running stacks as OpenMetrics, or serves them
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut metrics\n  taut metrics --listen 127.0.0.1:9117 &\n  curl http://127.0.0.1:9117/metrics")]

@@ -17,7 +17,7 @@ use taut_control::protocol::{Counter, Identity};
 use crate::args::control::{SocketArgs, asked};
 use crate::shared::output;
 
-/// Shows the counters of a running stack, in the format of iproute2's nstat.
+/// Shows the counters of a running stack, in the format of nstat
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut nstat\n  taut nstat -az 'TcpExt*' 'Taut*'\n\n\

@@ -20,7 +20,7 @@ use taut_replay::{Difference, Played, Player, RecordEnd, Seen};
 use crate::observe::{explain, nstat, ss};
 use crate::shared::{output, progress};
 
-/// Runs a recorded stack again, checks that every packet, event and result is the same, and shows it at any point.
+/// Replays a recording, compares every packet, and shows the stack
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a recording of a stack:\n  \
     taut send 10.9.0.1:7000 --record run < file\n  taut replay run\n  \

@@ -20,8 +20,7 @@ use crate::dash::watch::{Watch, Which};
 use crate::observe::top_view::{self, Order, View};
 use crate::shared::{interrupt, output, text};
 
-/// Shows what every connection of the running stacks does, live, in the terminal: the page of `taut dash`
-/// without a browser.
+/// Shows every connection of the running stacks live, in the terminal
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut top\n  taut top --by retrans\n  taut top --once --json\n\n\

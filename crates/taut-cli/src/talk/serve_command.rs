@@ -19,7 +19,7 @@ use crate::talk::serve::{Log, serve};
 pub(crate) struct ServeArgs {
     /// Directory to serve
     dir: PathBuf,
-    /// Port to listen on, on every address of the stack
+    /// Port on every address of the stack
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Do not log requests

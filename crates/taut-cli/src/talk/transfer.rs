@@ -28,10 +28,10 @@ const ABORT: Option<Duration> = Some(Duration::ZERO);
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
     nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n  taut send 10.9.0.1:7000 --congestion bbr < file\n\
-    \x20 taut send 10.9.0.1:7000 --priority realtime:1 < file    on a busy machine\n\n\
+    \x20 taut send 10.9.0.1:7000 --priority realtime:1 < file\n\n\
     The summary goes to standard error; with --json, it is one object on standard output.")]
 pub(crate) struct SendArgs {
-    /// Destination: a name or an address, and a port; [ADDRESS]:PORT for IPv6
+    /// Destination; [ADDRESS]:PORT for IPv6
     #[arg(value_name = "HOST:PORT")]
     to: String,
     /// Print the summary as JSON on standard output
@@ -47,7 +47,7 @@ pub(crate) struct SendArgs {
     taut recv --listen 7000 > copy &\n  nc -N 10.9.0.2 7000 < file\n\n\
     Standard output carries the data, so the summary goes to standard error, even with --json.")]
 pub(crate) struct RecvArgs {
-    /// Port to listen on, on every address of the stack, or ADDRESS:PORT
+    /// Port on every address of the stack, or ADDRESS:PORT
     #[arg(long, value_name = "PORT", value_parser = listen_address)]
     listen: Listen,
     /// Print the summary as JSON on standard error

@@ -28,7 +28,9 @@ fn check(result: &serde_json::Value, rounds: usize) {
                 .collect();
             assert_eq!(samples.len(), rounds, "{row}");
             let median = row[side].as_f64().unwrap();
-            assert!(samples.iter().all(|sample| *sample > 0.0), "{row}");
+            // On a busy machine, the 20 ms of a measurement may pass without a connection.
+            let least = if row["unit"] == "per s" { 0.0 } else { f64::MIN_POSITIVE };
+            assert!(samples.iter().all(|sample| *sample >= least), "{row}");
             // At most half of the samples are above the median, and at most half below; some may be equal.
             let above = samples.iter().filter(|sample| **sample > median).count();
             let below = samples.iter().filter(|sample| **sample < median).count();

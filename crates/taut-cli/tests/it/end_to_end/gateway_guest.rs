@@ -230,7 +230,7 @@ fn machine(boots: usize) {
     // The machine goes away and comes back: it is served like the first time.
     let limit = PATIENCE + Duration::from_secs(2 * bytes / SLOWEST);
     for _ in 0..boots {
-        let printed = guest.run("gateway_guest::inside_machine", limit);
+        let printed = guest.run("end_to_end::gateway_guest::inside_machine", limit);
         println!("{printed}");
         assert_eq!(line(&printed, "v4: "), "inet 10.0.2.15/24 mtu 65520");
         assert_eq!(line(&printed, "resolv.conf: "), "nameserver 10.0.2.2 search home.arpa");

@@ -16,7 +16,7 @@ use super::support::{Lab, taut};
 /// An address of the namespace of the test, which is neither loopback nor on a link.
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The part of the test that runs as the gateway's guest, and its settings.
-const INSIDE: &str = "gateway_load::inside_many_connections";
+const INSIDE: &str = "end_to_end::gateway_load::inside_many_connections";
 const COUNT: &str = "TAUT_LOAD_COUNT";
 const PORT: &str = "TAUT_LOAD_PORT";
 /// Threads that open connections.
@@ -238,7 +238,7 @@ fn an_hour_of_connections_leaves_nothing_behind() {
     thread::scope(|scope| {
         scope.spawn(|| echo(&listener, &stop));
         let program = std::env::current_exe().unwrap().display().to_string();
-        let inside = "gateway_load::inside_connections_come_and_go";
+        let inside = "end_to_end::gateway_load::inside_connections_come_and_go";
         let args = [
             "gateway",
             "--run",
