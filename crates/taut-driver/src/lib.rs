@@ -11,11 +11,44 @@
 //!   └───────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! - A thread that writes also transmits: no other thread has to wake up for it. If the stack's next deadline became
-//!   earlier, the thread moves the timer, which does not wake another thread either.
-//! - A blocking thread drives the shard while it waits, if it can ([`Shard::wait`]), so that a reply reaches it without
-//!   passing through another thread.
-//! - Input is taken in batches, with output after each batch, so one ACK answers a batch.
+//! Input is taken in batches, with output after each batch, so one ACK answers a batch.
+//!
+//! # Drivers
+//!
+//! A shard announces that there is something to do through one type (`announce.rs`): news of the device, a
+//! deadline, a packet from another shard, the end. A driver says how it waits when it starts, and is notified then
+//! of what came before.
+//!
+//! | driver | waits on | where |
+//! |---|---|---|
+//! | thread (`thread.rs`) | one epoll set, with a timerfd that any thread moves without waking this one | Linux, Android |
+//! | tokio task (`tokio.rs`) | a `Notify`, the device's descriptors by `AsyncFd`, tokio's time, or on Linux a timerfd | everywhere |
+//! | thread that parks (`park.rs`) | `park_timeout`; the device must have a waker | elsewhere, and in tests |
+//!
+//! # Who serves the device
+//!
+//! The driver does, and so do the threads and tasks that use the shard:
+//!
+//! - **A thread that writes also transmits**: no other thread has to wake up for it. If the stack's next deadline
+//!   became earlier, the thread moves the timer, which does not wake another thread either.
+//! - **A reader that finds nothing looks at the device once** before it waits, while looking pays (`shard/arrivals.rs`).
+//!   One that connects looks each time: a write to a TUN runs the peer's receive path, so the answer to a SYN is
+//!   there when the SYN has left.
+//! - **A task that finds its data by looking lets other tasks run** (`shard/reader_turn.rs`).
+//! - **A batch may end early** (`shard/arrivals.rs`), with the packet that its reader waits for.
+//! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the driver thread
+//!   sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader whose turn brought data
+//!   for others only gives the lead up before it wakes them. A thread that got its data is expected back; the driver
+//!   thread takes over when it does not come.
+//! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and two wait.
+//!   A leader would spend its own processor time on the others, and they would wait for it.
+//! - **A writer that sends much takes its ACKs itself**, every 20 µs at most.
+//!
+//! The outbox, the lead, a shard's inbox, a device's bell and what wakes a driver are shared by threads that do not
+//! have the shard's lock. A model checker runs them through every order of their steps (`model/`), and a whole shard
+//! with its driver while a thread begins to wait for a packet: `make model`.
+//!
+//! # Several shards
 //!
 //! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that arrives at
 //! the wrong one is handed over to the right one. They share nothing else.
@@ -30,6 +63,7 @@ mod clock;
 mod closed;
 mod crowd;
 mod device;
+mod driver_thread;
 mod handover;
 mod host_queue;
 #[cfg_attr(
@@ -56,14 +90,14 @@ mod waiters;
 
 pub use clock::Clock;
 pub use device::{Device, News, Received, RxDevice, Sent, TxDevice};
+pub use driver_thread::DriverThread;
 pub use host_queue::{LinkReport, QdiscEntry, QdiscHandle};
 pub use shard::{Access, Shard};
-pub use thread::DriverThread;
 
 /// What drives a shard on systems without epoll and timerfd, for tests on Linux.
 #[doc(hidden)]
 pub mod portable {
-    pub use crate::park::DriverThread;
+    pub use crate::park::spawn;
 }
 
 pub use waiters::{Interest, WaitKey};

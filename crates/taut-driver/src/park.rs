@@ -4,85 +4,42 @@
 //! The thread sleeps until the next deadline at the latest. A device wakes it by its waker, other threads when a deadline
 //! becomes earlier. A thread that blocks in a read parks as well: nobody drives in another's place.
 
-use std::fmt;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{self, JoinHandle};
 
 use taut_core::Instant;
 
-use crate::closed::CloseOnExit;
-use crate::shard::{Shard, Until, wake};
+use crate::driver_thread::DriverThread;
+use crate::shard::Shard;
 use crate::sync::Place;
 
-/// A thread that drives a shard until this is dropped or the shard is closed.
-pub struct DriverThread {
-    shard: Arc<Shard>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl fmt::Debug for DriverThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverThread").field("shard", &self.shard).finish_non_exhaustive()
+/// Starts a thread that parks.
+///
+/// # Errors
+/// No thread left; [`io::ErrorKind::InvalidInput`] when the shard already has a driver;
+/// [`io::ErrorKind::Unsupported`] when the device announces news by a descriptor: this thread waits on
+/// none.
+pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<DriverThread> {
+    #[cfg(unix)]
+    if shard.announcer.news().any() {
+        let message = "a device that announces its news by a descriptor needs a tokio runtime here: use one, or a device \
+                       that calls a waker";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
-}
-
-impl DriverThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// No thread left; [`io::ErrorKind::InvalidInput`] when the shard already has a driver;
-    /// [`io::ErrorKind::Unsupported`] when the device announces news by a descriptor, as this thread waits on none.
-    pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
-        #[cfg(unix)]
-        if shard.announcer.news().any() {
-            let message = "a device that announces its news by a descriptor needs a tokio runtime here: use one, or a device \
-                           that calls a waker";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
-        }
-        let theirs = Arc::clone(&shard);
-        let (attached, wait) = mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let me = Arc::new(Parked::here());
-            let result = theirs.announcer.attach(&Waker::from(Arc::clone(&me)), None);
-            let is_mine = result.is_ok();
-            // The other end waits.
-            let _ = attached.send(result);
-            if is_mine {
-                let _closer = CloseOnExit(&theirs);
-                drive(&theirs, &me);
-            }
-        })?;
-        wait.recv().unwrap_or_else(|_| Err(io::Error::other("the driver thread ended before it began")))?;
-        Ok(Self { shard, thread: Some(thread) })
-    }
-}
-
-impl Drop for DriverThread {
-    fn drop(&mut self) {
-        self.shard.close();
-        if let Some(thread) = self.thread.take() {
-            // A waker that owns the last handle runs on the driver thread itself, which ends when that returns.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
-        }
-    }
+    let attach = |shard: &Shard| {
+        let me = Arc::new(Parked::here());
+        shard.announcer.attach(&Waker::from(Arc::clone(&me)), None)?;
+        Ok(me)
+    };
+    DriverThread::start(shard, name, attach, |shard, me| drive(shard, &me))
 }
 
 /// Drives `shard` until it is closed, on a thread whose waker was attached to it.
 pub(crate) fn drive(shard: &Shard, me: &Parked) {
     let mut wakers = Vec::new();
     while !shard.is_closed() {
-        loop {
-            let turned = shard.turn(Until::Batch, &mut wakers);
-            wake(&mut wakers);
-            if !turned.more || shard.is_closed() {
-                break;
-            }
-            shard.give_way();
-        }
+        shard.turn_while_more(&mut wakers);
         me.sleep(|| {
             let now = shard.clock.now();
             shard
@@ -150,6 +107,16 @@ mod no_leaders {
 
         pub(crate) fn end_grace(&self) {
             match *self {}
+        }
+    }
+
+    impl DriverThread {
+        /// Starts the thread.
+        ///
+        /// # Errors
+        /// Those of [`spawn`].
+        pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
+            spawn(shard, name)
         }
     }
 

@@ -122,8 +122,8 @@ impl Access<'_> {
     }
 }
 
-/// What a [turn](Shard::turn) left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a [turn](Shard::turn) left; the default for a shard that is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
     /// The batch was full: there may be more.
     pub(crate) more: bool,
@@ -272,19 +272,16 @@ impl Shard {
     /// of the link it was made with, if any. What waits stays in order, and nothing is lost. While the root
     /// is `fq`, which holds packets until their departure time, the stack does not pace by itself.
     pub fn set_qdisc(&self, spec: Option<&QdiscSpec>) {
-        let mut wakers = Vec::new();
-        let mut inner = self.lock();
-        let now = self.clock.now();
-        let Inner { stack, tx, device_paces, .. } = &mut *inner;
-        tx.set_now(now);
-        // Any number will do that is another each time.
-        tx.set_qdisc(spec, now.as_nanos());
-        stack.set_link_paces(*device_paces || spec.is_some_and(QdiscSpec::paces));
-        self.settle(&mut inner, now, &mut wakers);
-        drop(inner);
-        self.depart(&mut wakers);
+        self.locked(|inner, wakers| {
+            let now = self.clock.now();
+            let Inner { stack, tx, device_paces, .. } = &mut *inner;
+            tx.set_now(now);
+            // Any number will do that is another each time.
+            tx.set_qdisc(spec, now.as_nanos());
+            stack.set_link_paces(*device_paces || spec.is_some_and(QdiscSpec::paces));
+            self.settle(inner, now, wakers);
+        });
         self.end_grace();
-        wake(&mut wakers);
     }
 
     /// Ends it: its driver returns, every waiter gets the reason, and every later [`poll`](Self::poll) fails.
@@ -336,17 +333,12 @@ impl Shard {
 
     /// Runs `use_stack` under the lock, then transmits what that made ready, on this thread.
     pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
-        let mut wakers = Vec::new();
-        let on_panic = CloseOnPanic(self);
-        let mut inner = self.lock();
-        let now = self.begin(&mut inner, &mut wakers, None);
-        let result = self.used(&mut inner, now, &mut wakers, use_stack);
-        self.settle(&mut inner, self.clock.now(), &mut wakers);
-        drop(inner);
-        std::mem::forget(on_panic);
-        self.depart(&mut wakers);
-        wake(&mut wakers);
-        result
+        self.locked(|inner, wakers| {
+            let now = self.begin(inner, wakers, None);
+            let result = self.used(inner, now, wakers, use_stack);
+            self.settle(inner, self.clock.now(), wakers);
+            result
+        })
     }
 
     /// Changes addresses, routes or the MTU, of the stack and of the link below it. A link that checks an address first tells
@@ -355,18 +347,13 @@ impl Shard {
     /// # Errors
     /// See [`NetworkError`]; after an error nothing has changed.
     pub fn change_network(&self, change: NetworkChange) -> Result<(), NetworkError> {
-        let mut wakers = Vec::new();
-        let on_panic = CloseOnPanic(self);
-        let mut inner = self.lock();
-        let now = self.begin(&mut inner, &mut wakers, None);
-        let is_now = inner.rx.change_network(change);
-        let result = if is_now { inner.stack.change_network(now, change) } else { Ok(()) };
-        self.settle(&mut inner, self.clock.now(), &mut wakers);
-        drop(inner);
-        std::mem::forget(on_panic);
-        self.depart(&mut wakers);
-        wake(&mut wakers);
-        result
+        self.locked(|inner, wakers| {
+            let now = self.begin(inner, wakers, None);
+            let is_now = inner.rx.change_network(change);
+            let result = if is_now { inner.stack.change_network(now, change) } else { Ok(()) };
+            self.settle(inner, self.clock.now(), wakers);
+            result
+        })
     }
 
     /// Like [`access`](Self::access); when `attempt` is pending, `waker` is called once the event of
@@ -412,58 +399,65 @@ impl Shard {
         interest: Interest,
         key: WaitKey,
         waker: &Waker,
-        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> (Poll<io::Result<T>>, bool) {
-        let mut wakers = Vec::new();
-        let mut replaced = None;
-        let on_panic = CloseOnPanic(self);
-        let mut inner = self.lock();
-        if let Some(error) = self.closed() {
-            std::mem::forget(on_panic);
-            return (Poll::Ready(Err(error)), false);
-        }
-        inner.reader_turn.note_poll(interest);
-        let mut now = self.begin(&mut inner, &mut wakers, Some(interest));
-        let mut result = self.used(&mut inner, now, &mut wakers, &mut attempt);
-        let mut is_turn_over = false;
-        if result.is_pending()
-            && (who != Who::Task || inner.reader_turn.may_look())
-            && inner.may_look(interest)
-        {
-            // What it waits for is often in the device already.
-            let found = self.look(&mut inner, interest, &mut wakers);
-            is_turn_over =
-                found > 0 && who == Who::Task && inner.reader_turn.is_over(interest, found, wakers.len());
-            if found > 0 && !is_turn_over {
-                now = self.clock.now();
-                result = self.used(&mut inner, now, &mut wakers, &mut attempt);
+        let (result, is_turn_over, _replaced) = self.locked(|inner, wakers| {
+            // Under the lock: closing wakes those that wait by then.
+            if let Some(error) = self.closed() {
+                return (Poll::Ready(Err(error)), false, None);
             }
-        }
-        if is_turn_over {
-            // It looks again when the others have run.
-        } else if result.is_pending() || inner.waits_after {
-            inner.reader_turn.note_wait();
-            replaced = inner.waiters.add(interest, key, waker);
-            // Nothing more will be written behind what autocorking holds back.
-            inner.collect_if_awaited();
-        } else if key != WaitKey::POLL {
-            // It may be ready before it was woken. Under the shared key, another task may wait.
-            replaced = inner.waiters.remove(interest, key);
-        }
-        // A call that wrote nothing is over at once; a batch that was taken meanwhile had the time of each packet.
-        let wrote = result.is_ready() && matches!(interest, Interest::Write(_) | Interest::SendTo(_));
-        if wrote || inner.served >= now {
-            now = self.clock.now();
-        }
-        self.settle(&mut inner, now, &mut wakers);
-        inner.reader_turn.note_woken(wakers.len());
-        self.note_crowd(&inner);
-        drop(inner);
-        std::mem::forget(on_panic);
-        self.depart(&mut wakers);
-        drop(replaced);
-        wake(&mut wakers);
+            inner.reader_turn.note_poll(interest);
+            let (mut now, result, is_turn_over) = self.attempt_or_look(inner, who, interest, wakers, attempt);
+            let replaced = if is_turn_over {
+                // It looks again when the others have run.
+                None
+            } else if result.is_pending() || inner.waits_after {
+                inner.wait(interest, key, waker)
+            } else if key != WaitKey::POLL {
+                // It may be ready before it was woken. Under the shared key, another task may wait.
+                inner.waiters.remove(interest, key)
+            } else {
+                None
+            };
+            // A call that wrote nothing is over at once; a batch that was taken meanwhile had the time of each
+            // packet.
+            let wrote = result.is_ready() && matches!(interest, Interest::Write(_) | Interest::SendTo(_));
+            if wrote || inner.served >= now {
+                now = self.clock.now();
+            }
+            self.settle(inner, now, wakers);
+            inner.reader_turn.note_woken(wakers.len());
+            self.note_crowd(inner);
+            (result, is_turn_over, replaced)
+        });
         (result, is_turn_over)
+    }
+
+    /// Makes the attempt, and once more if it is pending and a look at the device finds something. Returns the
+    /// time of the last attempt, its result, and whether the turn of this task is over.
+    fn attempt_or_look<T>(
+        &self,
+        inner: &mut Inner,
+        who: Who,
+        interest: Interest,
+        wakers: &mut Vec<Waker>,
+        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> (Instant, Poll<io::Result<T>>, bool) {
+        let now = self.begin(inner, wakers, Some(interest));
+        let result = self.used(inner, now, wakers, &mut attempt);
+        let may_look = result.is_pending()
+            && (who != Who::Task || inner.reader_turn.may_look())
+            && inner.may_look(interest);
+        // What it waits for is often in the device already.
+        let found = if may_look { self.look(inner, interest, wakers) } else { 0 };
+        if found == 0 {
+            return (now, result, false);
+        }
+        if who == Who::Task && inner.reader_turn.is_over(interest, found, wakers.len()) {
+            return (now, result, true);
+        }
+        let now = self.clock.now();
+        (now, self.used(inner, now, wakers, &mut attempt), false)
     }
 
     /// [`poll`](Self::poll) for callers that will not wait.
@@ -525,29 +519,71 @@ impl Shard {
     /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the
     /// lock.
     pub(crate) fn turn(&self, until: Until, wakers: &mut Vec<Waker>) -> Turned {
-        let mut inner = self.lock_as_driver();
-        if self.is_closed() {
-            return Turned { more: false, received: false, calm_at: None, others_wait: false };
+        let mut turned = self.locked_into(wakers, |inner, wakers| {
+            if self.is_closed() {
+                return Turned::default();
+            }
+            // Whatever woke the driver, the device may have room again.
+            inner.tx.retry();
+            let begun = self.clock.now();
+            let taken = self.take_batch(inner, begun, until, wakers);
+            // After the bell was silenced, so that no news is missed.
+            self.note_news();
+            let now = self.clock.now();
+            self.collect_in_turn(inner, until, now);
+            self.settle(inner, now, wakers);
+            inner.crowd.note(wakers);
+            inner.reader_turn.note_driver();
+            inner.reader_turn.note_woken(wakers.len());
+            self.note_crowd(inner);
+            let is_calm = inner.armed > now + GRACE && !inner.tx.is_full();
+            Turned {
+                more: taken.more,
+                received: taken.packets > 0,
+                calm_at: is_calm.then_some(now),
+                others_wait: inner.waiters.count() > 0,
+            }
+        });
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.is_full()) {
+            turned.calm_at = None;
         }
-        // Whatever woke the driver, the device may have room again.
-        inner.tx.retry();
-        let begun = self.clock.now();
-        let taken = self.take_batch(&mut inner, begun, until, wakers);
-        // After the bell was silenced, so that no news is missed.
-        self.note_news();
-        let now = self.clock.now();
-        self.collect_in_turn(&mut inner, until, now);
-        self.settle(&mut inner, now, wakers);
-        inner.crowd.note(wakers);
-        inner.reader_turn.note_driver();
-        inner.reader_turn.note_woken(wakers.len());
-        self.note_crowd(&inner);
-        let calm = inner.armed > now + GRACE && !inner.tx.is_full();
-        let others_wait = inner.waiters.count() > 0;
+        turned
+    }
+
+    /// Turns until there is no more input.
+    pub(crate) fn turn_while_more(&self, wakers: &mut Vec<Waker>) {
+        loop {
+            let turned = self.turn(Until::Batch, wakers);
+            wake(wakers);
+            if !turned.more || self.is_closed() {
+                return;
+            }
+            self.give_way();
+        }
+    }
+
+    /// A use of the shard: under the lock by `use_inner`, which [settles](Self::settle) at its end; then, without
+    /// the lock, packets depart and waiters are woken.
+    fn locked<R>(&self, use_inner: impl FnOnce(&mut Inner, &mut Vec<Waker>) -> R) -> R {
+        let mut wakers = Vec::new();
+        let result = self.locked_into(&mut wakers, use_inner);
+        wake(&mut wakers);
+        result
+    }
+
+    /// The same for a caller that wakes them.
+    fn locked_into<R>(
+        &self,
+        wakers: &mut Vec<Waker>,
+        use_inner: impl FnOnce(&mut Inner, &mut Vec<Waker>) -> R,
+    ) -> R {
+        let on_panic = CloseOnPanic(self);
+        let mut inner = self.lock();
+        let result = use_inner(&mut inner, wakers);
         drop(inner);
+        std::mem::forget(on_panic);
         self.depart(wakers);
-        let calm = calm && !self.outbox.as_ref().is_some_and(|outbox| outbox.is_full());
-        Turned { more: taken.more, received: taken.packets > 0, calm_at: calm.then_some(now), others_wait }
+        result
     }
 
     fn note_crowd(&self, inner: &Inner) {
@@ -570,23 +606,18 @@ impl Shard {
         }
     }
 
+    /// A panic under the lock closes the shard ([`CloseOnPanic`]): what it leaves behind is only ever torn down.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                let inner = self.lock_as_driver();
+                let inner = lock(&self.inner);
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 inner
             }
         }
-    }
-
-    /// A panic under the lock closes the shard, that of a driver ([`DriverThread`](crate::DriverThread)) or of another
-    /// thread ([`CloseOnPanic`]), so what it leaves behind is only ever torn down.
-    fn lock_as_driver(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.inner)
     }
 
     /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not fair.
@@ -600,6 +631,14 @@ impl Shard {
 impl Inner {
     fn is_connecting(&self, conn: ConnId) -> bool {
         self.stack.conn(conn).is_some_and(|conn| conn.state() == State::SynSent)
+    }
+
+    /// One waits for `interest`. Returns the waker that it left earlier.
+    fn wait(&mut self, interest: Interest, key: WaitKey, waker: &Waker) -> Option<Waker> {
+        self.reader_turn.note_wait();
+        // Nothing more will be written behind what autocorking holds back.
+        self.collect_if_awaited();
+        self.waiters.add(interest, key, waker)
     }
 
     /// Whether one that waits for `interest` should look at the device first.

@@ -12,19 +12,19 @@
 //! `ready` in `outer` lets it sleep meanwhile.
 
 use std::cell::LazyCell;
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, Thread};
 
 use taut_core::{Duration, Instant};
 
 use crate::bell::Bell;
 use crate::call::Ear;
 use crate::closed::CloseOnExit;
+use crate::driver_thread::DriverThread;
 use crate::lead::{Lead, Leave, Sleeper};
 use crate::shard::{Access, Shard, Until, wake};
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
@@ -103,25 +103,13 @@ impl Drop for Leading<'_> {
     }
 }
 
-/// A thread that drives a shard until this is dropped or the shard is closed.
-pub struct DriverThread {
-    shard: Arc<Shard>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl fmt::Debug for DriverThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverThread").field("shard", &self.shard).finish_non_exhaustive()
-    }
-}
-
 impl DriverThread {
     /// Starts the thread.
     ///
     /// # Errors
     /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard already has a driver.
     pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
-        Self::start(shard, name, None::<fn() -> io::Result<()>>)
+        Self::spawn_with(shard, name, None::<fn() -> io::Result<()>>)
     }
 
     /// [`spawn`](Self::spawn) for a thread that first does `prepare`, which gives it a priority. No other one drives
@@ -134,44 +122,27 @@ impl DriverThread {
         name: &str,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
-        Self::start(shard, name, Some(prepare))
+        Self::spawn_with(shard, name, Some(prepare))
     }
 
-    fn start(
+    fn spawn_with(
         shard: Arc<Shard>,
         name: &str,
         prepare: Option<impl FnOnce() -> io::Result<()> + Send + 'static>,
     ) -> io::Result<Self> {
         let poller = Lead::new(Descriptors::new(&shard)?, prepare.is_some());
         shard.poller.set(poller).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let theirs = Arc::clone(&shard);
-        let (prepared, wait) = mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let _closer = CloseOnExit(&theirs);
-            let result = prepare.map_or(Ok(()), |prepare| prepare());
-            let is_ready = result.is_ok();
-            // The other end waits.
-            let _ = prepared.send(result);
-            if let Some(poller) = theirs.poller.get().filter(|_| is_ready) {
-                drive(&theirs, poller);
+        let prepare = move |shard: &Shard| {
+            let closer = CloseOnExit(shard);
+            prepare.map_or(Ok(()), |prepare| prepare())?;
+            std::mem::forget(closer);
+            Ok(())
+        };
+        Self::start(shard, name, prepare, |shard, ()| {
+            if let Some(poller) = shard.poller.get() {
+                drive(shard, poller);
             }
-        })?;
-        let driver = Self { shard, thread: Some(thread) };
-        // It says nothing only if `prepare` panicked.
-        wait.recv().unwrap_or_else(|_| Err(io::Error::other("the driver thread ended before it began")))?;
-        Ok(driver)
-    }
-}
-
-impl Drop for DriverThread {
-    fn drop(&mut self) {
-        self.shard.close();
-        if let Some(thread) = self.thread.take() {
-            // A waker that owns the last handle runs on the driver thread itself, which ends when that returns.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
-        }
+        })
     }
 }
 
@@ -190,14 +161,7 @@ fn drive(shard: &Shard, poller: &Poller) {
         }
         // A leader that has left does not need it any more.
         let _ = poller.sleeper.signal.silence();
-        loop {
-            let turned = shard.turn(Until::Batch, &mut wakers);
-            wake(&mut wakers);
-            if !turned.more || shard.is_closed() {
-                break;
-            }
-            shard.give_way();
-        }
+        shard.turn_while_more(&mut wakers);
     }
 }
 

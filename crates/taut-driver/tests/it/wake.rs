@@ -108,7 +108,7 @@ fn the_driver_thread_overlooks_no_waker() {
 #[test]
 fn the_parked_thread_overlooks_no_waker() {
     let (shard, post) = shard();
-    let _driver = portable::DriverThread::spawn(shard, "driver").unwrap();
+    let _driver = portable::spawn(shard, "driver").unwrap();
     stress(&post);
 }
 
@@ -213,7 +213,7 @@ mod tokio_task {
     fn a_shard_has_one_driver() {
         for runtime in runtimes() {
             let (shard, _) = shard();
-            let _driver = portable::DriverThread::spawn(Arc::clone(&shard), "driver").unwrap();
+            let _driver = portable::spawn(Arc::clone(&shard), "driver").unwrap();
             let refused = runtime.block_on(taut_driver::tokio::run(Arc::clone(&shard))).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
             let refused = DriverThread::spawn(Arc::clone(&shard), "second").unwrap_err();

@@ -359,7 +359,7 @@ struct Starter {
 impl Starter {
     fn start(self, shard: Arc<Shard>, name: &str) -> io::Result<Thread> {
         if self.portable {
-            return Ok(Box::new(taut_driver::portable::DriverThread::spawn(shard, name)?));
+            return Ok(Box::new(taut_driver::portable::spawn(shard, name)?));
         }
         #[cfg(target_os = "linux")]
         if let Some(priority) = self.priority {
