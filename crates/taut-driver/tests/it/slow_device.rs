@@ -9,19 +9,17 @@ use std::thread;
 use std::time::Duration;
 
 use hosts::line::{Event, Rng, Say};
-use hosts::{PATIENCE, Pair, eventually};
+use hosts::{PATIENCE, Pair, eventually, without_timers};
 use taut_core::{ConnId, Counters, LinkCaps};
 
 fn counters(pair: &Pair) -> Counters {
     pair.near.shard.access(|access| *access.stack.counters())
 }
 
-/// Nothing was sent twice, except by tail loss probes, which a busy machine brings about.
+/// Nothing was sent twice, of what [no timer](without_timers) sends.
 #[track_caller]
 fn assert_sent_once(pair: &Pair) {
-    let counters = counters(pair);
-    // A tail loss probe may also be new data.
-    assert!(counters.retrans_segs <= counters.tcp_loss_probes, "{counters:?}");
+    assert_eq!(counters(pair).retrans_segs, 0);
 }
 
 /// While a packet is being sent, other threads use the stack.
@@ -47,7 +45,7 @@ fn the_stack_is_free_while_a_packet_is_sent() {
             let below = near.below(conn);
             let _ = done.send(below);
         });
-        let below = is_done.recv_timeout(Duration::from_secs(10));
+        let below = is_done.recv_timeout(PATIENCE / 2);
         drop(leave);
         writer.join().unwrap();
         // Payload and overhead of one packet.
@@ -134,7 +132,7 @@ fn dev_05_late_completions_are_counted_and_those_that_were_overtaken() {
 /// twice.
 #[test]
 fn room_that_comes_with_the_refusal() {
-    let pair = Pair::slow(LinkCaps::plain(1_500), |_| {});
+    let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
     let (line, mut nth) = (pair.line.clone(), 0_u32);
     let (refused, on_refused) = mpsc::channel::<()>();
     pair.line.script(0, move |_| {
@@ -161,7 +159,7 @@ fn room_that_comes_with_the_refusal() {
 /// A device without room is not offered packets before it announces room.
 #[test]
 fn a_full_device_is_left_alone() {
-    let pair = Pair::slow(LinkCaps::plain(1_500), |_| {});
+    let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
     let before = pair.line.said(0, Say::Full);
     pair.line.script(0, |_| Say::Full);
     let conn = pair.conns[0];
@@ -171,7 +169,6 @@ fn a_full_device_is_left_alone() {
         thread::sleep(Duration::from_millis(1));
     }
     let offers = pair.line.said(0, Say::Full) - before;
-    // Each timer of TCP that expires may be one more.
     assert!((1..=5).contains(&offers), "{offers} offers");
     pair.line.script(0, |_| Say::Left);
     pair.line.give_room();
@@ -188,7 +185,7 @@ fn a_full_device_is_left_alone() {
 /// order, and nothing is retransmitted.
 #[test]
 fn packets_leave_in_the_order_in_which_they_were_made() {
-    let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
+    let pair = Pair::slow(LinkCaps::offloading(1_500), without_timers);
     let (mut rng, mut ends) = (Rng(5), BTreeMap::new());
     let disorder = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&disorder);
@@ -201,7 +198,7 @@ fn packets_leave_in_the_order_in_which_they_were_made() {
             let field = |at: usize| u32::from_be_bytes(packet.header[at..at + 4].try_into().unwrap());
             let (ports, seq) = (field(20), field(24));
             let end = ends.insert(ports, seq.wrapping_add(packet.payload.len() as u32));
-            // A packet overtook another. A tail loss probe begins before the end.
+            // A packet overtook another.
             let is_gap = end.is_some_and(|end: u32| seq.wrapping_sub(end) as i32 > 0);
             count.fetch_add(u64::from(is_gap), Ordering::Relaxed);
         }
@@ -235,7 +232,7 @@ fn packets_leave_in_the_order_in_which_they_were_made() {
 /// lost in the network.
 #[test]
 fn dropped_slows_the_connection_down_and_is_lost() {
-    let pair = Pair::slow(LinkCaps::plain(1_500), |_| {});
+    let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
     let conn = pair.conns[0];
     let threshold =
         || pair.near.shard.access(|access| access.stack.conn(conn).unwrap().info(access.now).snd_ssthresh);
@@ -291,11 +288,7 @@ fn small_writes_coalesce_behind_a_packet_that_has_just_left() {
 /// due: a probe's or a retransmission's turn would collect the ticket, too.
 #[test]
 fn a_held_write_leaves_by_itself() {
-    let pair = Pair::slow(LinkCaps::plain(1_500), |config| {
-        config.set_sysctl("tcp_early_retrans", "0").unwrap();
-        // Two minutes, which is longer than a read waits here.
-        config.set_sysctl("tcp_rto_min_us", "120000000").unwrap();
-    });
+    let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
     let [near, far] = pair.connect_nodelay();
     let mut by_itself = 0;
     for round in 0..50_u8 {
