@@ -44,6 +44,8 @@
 //!   A leader would spend its own processor time on the others, and they would wait for it.
 //! - **A writer that sends much takes its ACKs itself**, every 20 µs at most.
 //!
+//! What each of these costs when it is switched off: `docs/data/2026-11-28-driver-rules.md`.
+//!
 //! The outbox, the lead, a shard's inbox, a device's bell and what wakes a driver are shared by threads that do not
 //! have the shard's lock. A model checker runs them through every order of their steps (`model/`), and a whole shard
 //! with its driver while a thread begins to wait for a packet: `make model`.
