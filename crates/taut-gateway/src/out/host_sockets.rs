@@ -25,9 +25,9 @@ use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::logic::rules::any_port;
+use crate::out::blocks;
 use crate::out::icmp_errors;
 use crate::out::way_out::{Datagrams, Pings, Upstream, WayOut};
-use crate::run::blocks;
 
 /// Unsent bytes beyond which a connection takes no more.
 pub const NOTSENT_LOWAT: u32 = 128 << 10;

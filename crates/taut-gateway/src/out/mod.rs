@@ -1,5 +1,6 @@
 //! Ways out: the host's own sockets, another proxy, another stack.
 
+pub(crate) mod blocks;
 pub(crate) mod host_sockets;
 pub(crate) mod icmp_errors;
 pub(crate) mod link;

@@ -1,7 +1,7 @@
 //! The runner: a task for each flow, which does what the logic decided.
 
+pub(crate) mod admit;
 pub(crate) mod apart;
-pub(crate) mod blocks;
 pub(crate) mod datagrams;
 pub(crate) mod relay;
 pub(crate) mod resolver;

@@ -21,6 +21,10 @@
 //! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is sent at
 //! once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a packet of 136.
 //!
+//! `taut::relay` has another duty: it joins a flow to anything that is `AsyncRead` and `AsyncWrite`, and so
+//! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic counts
+//! bytes.
+//!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
 //! is looked at each second.
@@ -40,9 +44,9 @@ use taut::{TcpStream, WriteFlags};
 
 use crate::logic::flow::{End, NextStep, Side};
 use crate::logic::limits::LEAST_GRANT;
+use crate::out::blocks::BLOCK;
 use crate::out::way_out::{LOOK_EVERY, Upstream};
 use crate::run::apart::Apart;
-use crate::run::blocks::BLOCK;
 use crate::run::server::Handle;
 
 /// Bytes that are taken at once.

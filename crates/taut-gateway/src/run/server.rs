@@ -1,4 +1,4 @@
-//! The runner: takes the flows of a stack, asks the gateway what to do, and does it, with a task for each flow.
+//! A running gateway: the logic, the clock and the waits of its flows.
 //!
 //! The gateway is behind a lock that is held for the length of one call. One timer waits for its earliest
 //! deadline. A flow's task has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no
@@ -6,27 +6,19 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use taut::{
-    ConnOptions, DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions,
-    Stack,
-};
+use taut::FlowKind;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
-use crate::logic::gateway::{Admission, Event, Gateway, Question, QuestionId, Settings};
-use crate::out::host_sockets::NOTSENT_LOWAT;
-use crate::out::way_out::WayOut;
-use crate::run::datagrams::{pings, udp};
+use crate::logic::gateway::{Event, Gateway, Question, QuestionId, Settings};
 use crate::run::resolver::Resolver;
-use crate::run::tcp::tcp;
 
 /// Who hears of events.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
@@ -66,27 +58,6 @@ impl Server {
         Self(Arc::new(Shared { inner, began, earlier, resolver, log }))
     }
 
-    /// Serves every flow of a stack by this way out. From the return of this call on, flows come in; what it
-    /// returns must be polled, and ends with the stack, with the reason.
-    ///
-    /// # Errors
-    /// Those of [`IncomingFlows::open`].
-    pub fn serve<W: WayOut>(
-        &self,
-        stack: &Stack,
-        way: Arc<W>,
-    ) -> io::Result<impl Future<Output = io::Error> + Send + use<W>> {
-        let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
-        let flows = IncomingFlows::open_with(stack, filter, self.options())?;
-        let server = self.clone();
-        Ok(async move {
-            tokio::select! {
-                end = server.take(&flows, way) => end,
-                never = server.watch_time() => match never {},
-            }
-        })
-    }
-
     /// Looks at the gateway.
     pub fn look<R>(&self, look: impl FnOnce(&Gateway) -> R) -> R {
         look(&self.0.lock().gateway)
@@ -103,68 +74,9 @@ impl Server {
         ended.into_iter().for_each(Waker::wake);
     }
 
-    /// The stack's own limits for flows stay out of the way: those of the gateway come first.
-    fn options(&self) -> IncomingOptions {
-        let (limits, times) = self.look(|gateway| (gateway.settings().limits, gateway.settings().timeouts));
-        let pending = limits.all.half_open.saturating_add(1_024);
-        let flows = limits.all.datagram_flows.saturating_add(1_024);
-        let later = |time: Duration| time.saturating_add(Duration::from_secs(5)).into();
-        let datagrams = DatagramFlowOptions {
-            max_flows: flows,
-            max_flows_per_peer: flows,
-            queued_bytes_per_peer: u32::MAX,
-            idle_timeout: later(times.datagrams.max(times.ping)),
-            ..DatagramFlowOptions::default()
-        };
-        IncomingOptions {
-            max_pending: pending,
-            max_pending_per_peer: pending,
-            timeout: later(times.half_open),
-            conn: ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() },
-            datagrams,
-            ..IncomingOptions::default()
-        }
-    }
-
-    async fn take<W: WayOut>(&self, flows: &IncomingFlows, way: Arc<W>) -> io::Error {
-        loop {
-            match flows.accept().await {
-                Ok(flow) => self.admit(flow, &way),
-                Err(end) => return end,
-            }
-        }
-    }
-
     /// A flow to a guest, if there is room for it.
     pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr) -> Option<Handle> {
         self.with(|gateway, now| gateway.forward(now, kind, guest)).map(|id| self.handle(id))
-    }
-
-    fn admit<W: WayOut>(&self, incoming: IncomingFlow, way: &Arc<W>) {
-        let (kind, from, to) = (incoming.kind(), incoming.peer_addr(), incoming.local_addr());
-        match self.with(|gateway, now| gateway.admit(now, kind, from, to)) {
-            Admission::Refuse(how) => incoming.refuse(how),
-            Admission::Silent => drop(incoming),
-            Admission::Questions(id) => {
-                let (flow, server) = (self.handle(id), self.clone());
-                tokio::spawn(async move {
-                    match kind {
-                        FlowKind::Tcp => crate::run::resolver::tcp(incoming, from.ip(), &server, flow).await,
-                        _ => crate::run::resolver::udp(incoming, from.ip(), &server, flow).await,
-                    }
-                });
-            }
-            Admission::Dial(id, to) => {
-                let (flow, way) = (self.handle(id), Arc::clone(way));
-                match kind {
-                    FlowKind::Tcp => drop(tokio::spawn(tcp(incoming, to, way, flow))),
-                    FlowKind::Udp => drop(tokio::spawn(async move { udp(incoming, to, &*way, flow).await })),
-                    FlowKind::Echo => {
-                        drop(tokio::spawn(async move { pings(incoming, to, &*way, flow).await }));
-                    }
-                }
-            }
-        }
     }
 
     pub(crate) fn handle(&self, id: FlowId) -> Handle {
