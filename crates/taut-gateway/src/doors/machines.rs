@@ -164,91 +164,104 @@ impl Machines {
         builder: impl Fn() -> StackBuilder,
         log: &MachineLog,
     ) -> io::Result<()> {
+        let service = Service { server, way, network, forwards, builder, log };
         match self.0 {
             Socket::Stream(listener) => {
                 listener.set_nonblocking(true)?;
-                let listener = tokio::net::UnixListener::from_std(listener)?;
-                let mut next = None;
-                loop {
-                    let socket = match next.take() {
-                        Some(socket) => socket,
-                        None => accept(&listener).await?,
-                    };
-                    let device = Frames::stream(socket.into_std()?, &network.own(), &network.options())?;
-                    let stack = match network.stack(builder(), device) {
-                        Ok(stack) => stack,
-                        Err(error) => {
-                            log(&MachineEvent::Failed(&error));
-                            tokio::time::sleep(PAUSE).await;
-                            continue;
-                        }
-                    };
-                    log(&MachineEvent::Came);
-                    let serving = serve_stack(server, &stack, Arc::clone(&way), network, forwards);
-                    let turn_away = async {
-                        loop {
-                            match accept(&listener).await {
-                                Ok(socket) => {
-                                    // The machine may have gone just now, and come back.
-                                    let gone = tokio::time::timeout(GRACE, stack.until_closed()).await;
-                                    if gone.is_ok() {
-                                        return Ok(socket);
-                                    }
-                                    log(&MachineEvent::TurnedAway);
-                                }
-                                Err(error) => return Err(error),
-                            }
-                        }
-                    };
-                    tokio::select! {
-                        end = serving => match end {
-                            Ok(error) => log(&MachineEvent::Gone(Some(&error))),
-                            Err(error) => {
-                                log(&MachineEvent::Failed(&error));
-                                tokio::time::sleep(PAUSE).await;
-                            }
-                        },
-                        other = turn_away => {
-                            next = Some(other?);
-                            log(&MachineEvent::Gone(None));
-                        }
-                    }
-                }
+                service.streams(&tokio::net::UnixListener::from_std(listener)?).await
             }
-            Socket::Datagrams(socket) => {
-                let (device, peer) = Frames::to_sender(socket, &network.own(), &network.options())?;
-                let stack = network.stack(builder(), device)?;
-                tokio::select! {
-                    end = serve_stack(server, &stack, way, network, forwards) => Err(end?),
-                    end = watch(&peer, server, log) => end,
-                }
-            }
+            Socket::Datagrams(socket) => service.datagrams(socket).await,
         }
     }
 }
 
-/// Serves a stack and the ports that lead to its guest, until the stack ends; returns why it did.
-async fn serve_stack<W: WayOut>(
-    server: &Server,
-    stack: &Stack,
+/// What the machines of one socket are served with.
+struct Service<'a, W, B> {
+    server: &'a Server,
     way: Arc<W>,
-    network: &MachineNetwork,
-    forwards: &[Forward],
-) -> io::Result<io::Error> {
-    let mut tasks = JoinSet::new();
-    for forward in forwards {
-        let Some((guest, _)) = network.addresses.first() else { break };
-        tasks.spawn(server.forward_port(stack, guest.address(), *forward)?);
+    network: &'a MachineNetwork,
+    forwards: &'a [Forward],
+    builder: B,
+    log: &'a MachineLog,
+}
+
+impl<W: WayOut, B: Fn() -> StackBuilder> Service<'_, W, B> {
+    /// One machine after the other.
+    async fn streams(&self, listener: &tokio::net::UnixListener) -> io::Result<()> {
+        let mut next = None;
+        loop {
+            let socket = match next.take() {
+                Some(socket) => socket,
+                None => accept(listener).await?,
+            };
+            let device = Frames::stream(socket.into_std()?, &self.network.own(), &self.network.options())?;
+            let stack = match self.network.stack((self.builder)(), device) {
+                Ok(stack) => stack,
+                Err(error) => {
+                    (self.log)(&MachineEvent::Failed(&error));
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            (self.log)(&MachineEvent::Came);
+            tokio::select! {
+                end = self.stack(&stack) => match end {
+                    Ok(error) => (self.log)(&MachineEvent::Gone(Some(&error))),
+                    Err(error) => {
+                        (self.log)(&MachineEvent::Failed(&error));
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                other = self.turn_away(listener, &stack) => {
+                    next = Some(other?);
+                    (self.log)(&MachineEvent::Gone(None));
+                }
+            }
+        }
     }
-    tasks.spawn(server.serve(stack, way)?);
-    let end = tasks.join_next().await;
-    // The ports are free when the next machine comes.
-    tasks.shutdown().await;
-    Ok(match end {
-        Some(Ok(end)) => end,
-        Some(Err(error)) => error.into(),
-        None => io::ErrorKind::NotConnected.into(),
-    })
+
+    /// Closes each connection that comes while this machine is there; returns the first after that.
+    async fn turn_away(
+        &self,
+        listener: &tokio::net::UnixListener,
+        stack: &Stack,
+    ) -> io::Result<tokio::net::UnixStream> {
+        loop {
+            let socket = accept(listener).await?;
+            // The machine may have gone just now, and come back.
+            if tokio::time::timeout(GRACE, stack.until_closed()).await.is_ok() {
+                return Ok(socket);
+            }
+            (self.log)(&MachineEvent::TurnedAway);
+        }
+    }
+
+    async fn datagrams(&self, socket: UnixDatagram) -> io::Result<()> {
+        let (device, peer) = Frames::to_sender(socket, &self.network.own(), &self.network.options())?;
+        let stack = self.network.stack((self.builder)(), device)?;
+        tokio::select! {
+            end = self.stack(&stack) => Err(end?),
+            end = watch(&peer, self.server, self.log) => end,
+        }
+    }
+
+    /// Serves a stack and the ports that lead to its guest, until the stack ends; returns why it did.
+    async fn stack(&self, stack: &Stack) -> io::Result<io::Error> {
+        let mut tasks = JoinSet::new();
+        for forward in self.forwards {
+            let Some((guest, _)) = self.network.addresses.first() else { break };
+            tasks.spawn(self.server.forward_port(stack, guest.address(), *forward)?);
+        }
+        tasks.spawn(self.server.serve(stack, Arc::clone(&self.way))?);
+        let end = tasks.join_next().await;
+        // The ports are free when the next machine comes.
+        tasks.shutdown().await;
+        Ok(match end {
+            Some(Ok(end)) => end,
+            Some(Err(error)) => error.into(),
+            None => io::ErrorKind::NotConnected.into(),
+        })
+    }
 }
 
 /// Looks whether the peer of a datagram socket is there, and ends the flows of one that is not.
