@@ -110,7 +110,10 @@ impl TxDevice for WatchedTx {
         let mut watch = self.1.lock().unwrap();
         let (mut place, _) = watch[DOWN].place(packet.header);
         let payload: usize = packet.payload.slices().iter().map(|piece| piece.len()).sum();
-        watch[DOWN].packets.push((place, payload));
+        // One that is sent again may be cut elsewhere.
+        if place >= watch[DOWN].sent {
+            watch[DOWN].packets.push((place, payload));
+        }
         for piece in packet.payload.slices() {
             watch[DOWN].goes(place, piece);
             place += piece.len();

@@ -60,7 +60,7 @@ fn text(output: &Output) -> String {
 fn gw_27_a_command_has_a_network_of_its_own() {
     let Some(kernel) = host(&["curl", "id", "cat"]) else { return };
     let port = server(&kernel);
-    let fetched = inside(&kernel, &format!("curl -sS --max-time 20 http://{SERVER}:{port}/"));
+    let fetched = inside(&kernel, &format!("curl -sS --max-time 60 http://{SERVER}:{port}/"));
     assert_eq!(text(&fetched), "hello", "{fetched:?}");
     // Root there, with a name server, an interface for super-packets, addresses and a route.
     let script = "id -u; cat /etc/resolv.conf; ip -o link show taut0; ip -o -4 address show taut0; ip route";
@@ -77,7 +77,7 @@ fn gw_27_a_command_has_a_network_of_its_own() {
     // The host's loopback is closed, and the log has the rule.
     let local = kernel.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let port = local.local_addr().unwrap().port();
-    let denied = inside(&kernel, &format!("curl -sS --max-time 20 http://10.0.2.2:{port}/"));
+    let denied = inside(&kernel, &format!("curl -sS --max-time 60 http://10.0.2.2:{port}/"));
     // curl: could not connect.
     assert_eq!(denied.status.code(), Some(7), "{denied:?}");
     assert!(String::from_utf8_lossy(&denied.stderr).contains("deny 127.0.0.0/8"), "{denied:?}");
@@ -108,7 +108,7 @@ fn gw_29_nothing_needs_root() {
     let script = format!(
         "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && cp {} /dev/net/run && cd / && \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --no-new-privs \
-         /dev/net/run sh -c 'id -u; cat /proc/self/uid_map; curl -sS --max-time 20 http://{SERVER}:{port}/'",
+         /dev/net/run sh -c 'id -u; cat /proc/self/uid_map; curl -sS --max-time 60 http://{SERVER}:{port}/'",
         program().display()
     );
     let ran = output(&kernel, Command::new("unshare").args(["-m", "sh", "-c", &script]));
