@@ -34,9 +34,7 @@ pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};
 pub use doors::request::Login;
 pub use logic::counters::Counters;
 pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
-pub use logic::gateway::{
-    Admission, Event, FlowId, GATEWAY_NAME, Gateway, HOST_NAME, Question, QuestionId, Settings,
-};
+pub use logic::gateway::{Admission, Event, FlowId, Gateway, HOST_NAME, Question, QuestionId, Settings};
 pub use logic::guests::{Counted, Guest};
 pub use logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 pub use logic::rules::{Action, Rule, RuleError, Rules, Verdict, is_special};

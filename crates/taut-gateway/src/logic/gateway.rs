@@ -47,7 +47,7 @@ pub struct Settings {
 
 /// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
 /// their own.
-pub const GATEWAY_NAME: &str = "gateway.home.arpa";
+const GATEWAY_NAME: &str = "gateway.home.arpa";
 /// The same for the host.
 pub const HOST_NAME: &str = "host.home.arpa";
 
