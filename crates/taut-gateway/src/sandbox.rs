@@ -1,4 +1,5 @@
-//! What a gateway may not do once it runs: so that a guest that takes it over gains little more than its sockets.
+//! What a gateway may not do once it runs: so that a guest that takes it over gains little more than its
+//! sockets.
 //!
 //! - **Files** (landlock): it reads where `resolv.conf` lies, writes where its control socket lies, and opens
 //!   nothing else.

@@ -11,10 +11,11 @@
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
 //!
-//! The child has one thread because only such a process may enter a user namespace. It is a fork of the gateway's
-//! process if that has one thread, too, which saves loading a program; or a program of its own, whose standard input
-//! is the socket, and which gets the real one through it ([`inside`]). The command keeps the process, so its exit
-//! code and signals are those that the gateway's own caller sees. If the gateway dies, the command gets SIGTERM.
+//! The child has one thread because only such a process may enter a user namespace. It is a fork of the
+//! gateway's process if that has one thread, too, which saves loading a program; or a program of its own,
+//! whose standard input is the socket, and which gets the real one through it ([`inside`]). The command keeps
+//! the process, so its exit code and signals are those that the gateway's own caller sees. If the gateway
+//! dies, the command gets SIGTERM.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -136,8 +137,8 @@ pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>>
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 
-/// The whole work of a child that is a fork. Returns its exit code if it does not become the command, with the reason
-/// on standard error.
+/// The whole work of a child that is a fork. Returns its exit code if it does not become the command, with
+/// the reason on standard error.
 pub(crate) fn forked(gateway: UnixStream, plan: &Plan, command: &[String]) -> i32 {
     match become_guest(gateway, Stdio::inherit(), plan, command) {
         Ok(None) => 0,

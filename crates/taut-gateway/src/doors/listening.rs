@@ -1,6 +1,6 @@
 //! At which ports a guest listens. For TCP, by the tables of its namespace (`/proc/PID/net/tcp`,
-//! proc_net_tcp(5)); for UDP, by the kernel's list of its sockets (`sock_diag.rs`). Either is opened once and read
-//! again and again, so that a confined gateway can read it, also when that process has ended.
+//! proc_net_tcp(5)); for UDP, by the kernel's list of its sockets (`sock_diag.rs`). Either is opened once and
+//! read again and again, so that a confined gateway can read it, also when that process has ended.
 //!
 //! A port at which the guest listens on its loopback alone is not for others, and is left out.
 

@@ -82,9 +82,9 @@ impl Opening {
 }
 
 impl Namespace {
-    /// Opens the namespace in a second process, which becomes `command` or, without one, ends when the TUN is handed
-    /// over. A command that cannot be executed has the exit code that a shell would give it. To be called before this
-    /// process starts threads; [`open`](Self::open) can be called at any time.
+    /// Opens the namespace in a second process, which becomes `command` or, without one, ends when the TUN is
+    /// handed over. A command that cannot be executed has the exit code that a shell would give it. To be
+    /// called before this process starts threads; [`open`](Self::open) can be called at any time.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if this process has other threads, and what the kernel refuses.
@@ -104,7 +104,8 @@ impl Namespace {
         }
     }
 
-    /// Starts `program`, which must call [`inside`](crate::doors::inside::inside) with the same plan and command.
+    /// Starts `program`, which must call [`inside`](crate::doors::inside::inside) with the same plan and
+    /// command.
     ///
     /// # Errors
     /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.

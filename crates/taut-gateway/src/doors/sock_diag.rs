@@ -47,7 +47,8 @@ const HEADER: usize = 16;
 /// struct `inet_diag_req_v2`
 const REQUEST: usize = 56;
 
-/// A socket at which the kernel is asked. It tells of the namespace in which this is called, wherever it is used.
+/// A socket at which the kernel is asked. It tells of the namespace in which this is called, wherever it is
+/// used.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?)
@@ -171,7 +172,8 @@ mod tests {
                 .iter()
                 .map(|own| named(own))
                 .collect();
-        // Clients: bound to any port, and sent from. A connected one here would be on the loopback: GW-91 has it.
+        // Clients: bound to any port, and sent from. A connected one here would be on the loopback: GW-91 has
+        // it.
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (any, sent) = (UdpSocket::bind("0.0.0.0:0").unwrap(), udp("127.0.0.1:9"));
         sent.send_to(b"x", &peer.local_addr().unwrap().into()).unwrap();

@@ -1,4 +1,5 @@
-//! The life of one flow, as a table of stages. Pure: a stage and what happened give the next stage and what to do.
+//! The life of one flow, as a table of stages. Pure: a stage and what happened give the next stage and what
+//! to do.
 //!
 //! ```text
 //!   TCP        dial               accept              an end of one side      of the other
@@ -72,7 +73,8 @@ impl Failure {
             (Self::Refused, _) => Some(Refusal::PortUnreachable),
             (Self::HostUnreachable, _) => Some(Refusal::HostUnreachable),
             (Self::NetworkUnreachable, _) => Some(Refusal::NetworkUnreachable),
-            // A gateway that has no room forbids the flow: it did not hear a refusal, and must not invent one.
+            // A gateway that has no room forbids the flow: it did not hear a refusal, and must not invent
+            // one.
             (Self::Prohibited | Self::NoResources, _) => Some(Refusal::Prohibited),
             (Self::TimedOut, _) => None,
         }

@@ -108,7 +108,8 @@ impl Stops {
         }
     }
 
-    /// Whether the task must end; if not, it is woken when it must. Returns also the waker that this one replaces.
+    /// Whether the task must end; if not, it is woken when it must. Returns also the waker that this one
+    /// replaces.
     pub(crate) fn poll(&mut self, id: FlowId, waker: &Waker) -> (Poll<()>, Option<Waker>) {
         let Some(stop) = self.places.get_mut(id.place as usize) else { return (Poll::Pending, None) };
         match stop {

@@ -319,7 +319,8 @@ impl Gateway {
         then
     }
 
-    /// How many bytes a connection may take from one side before the other has them: at most `wanted`, and always
+    /// How many bytes a connection may take from one side before the other has them: at most `wanted`, and
+    /// always
     /// [`LEAST_GRANT`] of them. They are held until [`passed`](Self::passed).
     pub fn hold(&mut self, id: FlowId, wanted: usize) -> usize {
         let Some(flow) = self.flows.get_mut(id) else { return 0 };

@@ -1,17 +1,18 @@
 //! Memory that reads of the host's sockets fill, and that comes back. `host_sockets.rs` calls it.
 //!
-//! All connections of a thread read into one block of 128 KiB. What is long is cut off from it without a copy;
-//! what is short is copied, so that it does not hold the block: at most eight times its length.
+//! All connections of a thread read into one block of 128 KiB. What is long is cut off from it without a
+//! copy; what is short is copied, so that it does not hold the block: at most eight times its length.
 //!
 //! A block is full after one long read, and the guest has its bytes a moment later. So blocks that have been
-//! filled are kept and filled again, in the order in which they were lent, if nobody has a part of them any more.
-//! Memory that is given back to the system and asked for again would cost a page fault for each page. At most
+//! filled are kept and filled again, in the order in which they were lent, if nobody has a part of them any
+//! more. Memory that is given back to the system and asked for again would cost a page fault for each page.
+//! At most
 //! [`KEPT`] blocks are kept; one that is held for longer goes with its last part.
 //!
-//! **Where a block begins.** A packet of 65,530 bytes takes 22.5 µs to write to a TUN if its payload begins at bytes
-//! 0 to 13 of a page, and 4.4 µs at the other places that were tried (`make gateway-pages`; Linux 6.18, MTU 65,520,
-//! IPv4; the kernel copies it to byte 14 of a page). So a block begins in the middle of a page, whatever the
-//! allocator gives.
+//! **Where a block begins.** A packet of 65,530 bytes takes 22.5 µs to write to a TUN if its payload begins
+//! at bytes 0 to 13 of a page, and 4.4 µs at the other places that were tried (`make gateway-pages`; Linux
+//! 6.18, MTU 65,520, IPv4; the kernel copies it to byte 14 of a page). So a block begins in the middle of a
+//! page, whatever the allocator gives.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

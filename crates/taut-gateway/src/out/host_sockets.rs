@@ -6,8 +6,8 @@
 //!
 //! **Reads** fill blocks (`blocks.rs`). What is long is handed to the stack as it is.
 //!
-//! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere guests hear
-//! "prohibited" ([`pings_are_allowed`]).
+//! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere
+//! guests hear "prohibited" ([`pings_are_allowed`]).
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read as _};
@@ -112,7 +112,8 @@ impl Upstream for TcpStream {
         blocks::fill(|block| read_some(self, block, block.capacity().min(max)))
     }
 
-    /// The kernel tells of a FIN with the bytes before it. It tells of a reset once, also to one who only looks.
+    /// The kernel tells of a FIN with the bytes before it. It tells of a reset once, also to one who only
+    /// looks.
     fn is_at_end(&self, cx: &mut Context<'_>) -> io::Result<bool> {
         if self.poll_read_ready(cx).is_pending() {
             return Ok(false);

@@ -1,5 +1,5 @@
-//! ICMP errors from beyond about a guest's datagrams: what they mean for it, and how the host's kernel hands them out.
-//! RFC 792, RFC 1191, RFC 1812 §5.2.7.1, RFC 4443 §3; ip(7), `IP_RECVERR`. Called by the ways out.
+//! ICMP errors from beyond about a guest's datagrams: what they mean for it, and how the host's kernel hands
+//! them out. RFC 792, RFC 1191, RFC 1812 §5.2.7.1, RFC 4443 §3; ip(7), `IP_RECVERR`. Called by the ways out.
 //!
 //! A kernel tells a socket of its own accord only what it takes for final, such as an unreachable port. A
 //! socket that asks hears all of it: the error of the next call is one of them, and a queue has each with

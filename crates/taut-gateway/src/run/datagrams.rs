@@ -1,8 +1,8 @@
 //! One flow of UDP, or one program that pings: datagrams both ways until the flow is idle. What the host
 //! hears of the upstream, the guest hears.
 //!
-//! Datagrams of one length that wait together leave by one call, and the host's kernel cuts them: on a busy machine a
-//! queue that has grown meanwhile is sent with less work for each.
+//! Datagrams of one length that wait together leave by one call, and the host's kernel cuts them: on a busy
+//! machine a queue that has grown meanwhile is sent with less work for each.
 //!
 //! A datagram for which the next socket has no room is dropped, as a router drops it. All flows of a thread
 //! receive into one buffer, so an idle flow holds none.
@@ -163,8 +163,8 @@ fn pass_down(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io:
     })
 }
 
-/// Tells the guest what ICMP reported; if the way out cannot say, what the error of its call means. There is a limit on
-/// such errors.
+/// Tells the guest what ICMP reported; if the way out cannot say, what the error of its call means. There is
+/// a limit on such errors.
 fn hear(
     error: &io::Error,
     reports: impl FnOnce(&mut dyn FnMut(Refusal)) -> bool,

@@ -9,21 +9,22 @@
 //! ([`relay_by_stack`]): then the two sides change their names here.
 //!
 //! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
-//! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose reader
-//! is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
+//! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose
+//! reader is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
 //! sender. A connection is idle for most of its life, so what moving a piece needs of its task's memory is
 //! allocated for each piece.
 //!
-//! **Short pieces**, such as requests, ask little of the stack's lock and of the gateway's. What a connection may
-//! hold in any case is taken without asking ([`Share`]); a write says whether there is room for the next piece; and
-//! a read that took everything waits for more by itself.
+//! **Short pieces**, such as requests, ask little of the stack's lock and of the gateway's. What a connection
+//! may hold in any case is taken without asking ([`Share`]); a write says whether there is room for the next
+//! piece; and a read that took everything waits for more by itself.
 //!
-//! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is sent at
-//! once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a packet of 136.
+//! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is
+//! sent at once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a
+//! packet of 136.
 //!
 //! `taut::relay` has another duty: it joins a flow to anything that is `AsyncRead` and `AsyncWrite`, and so
-//! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic counts
-//! bytes.
+//! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic
+//! counts bytes.
 //!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
@@ -54,8 +55,8 @@ const AT_ONCE: usize = BLOCK;
 /// Pieces of one write.
 const PIECES: usize = 64;
 
-/// Passes bytes until the connection is over, and returns how to end it: [`NextStep::Close`], or a reset of one
-/// side or both.
+/// Passes bytes until the connection is over, and returns how to end it: [`NextStep::Close`], or a reset of
+/// one side or both.
 pub(crate) fn relay<'a>(
     guest: &'a TcpStream,
     upstream: &'a impl Upstream,
@@ -247,8 +248,8 @@ fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>
         loop {
             // The upstream has had room since the last piece, unless its reader is slow.
             if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
-                // It waits for the guest first: the wait for the upstream has a timer, which an idle connection
-                // need not have.
+                // It waits for the guest first: the wait for the upstream has a timer, which an idle
+                // connection need not have.
                 Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
                 Box::pin(upstream_writable(ends)).await?;
             }
@@ -280,7 +281,8 @@ fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>
             if count == 0 {
                 return Ok(());
             }
-            // If the upstream had no room, the task may have been woken for the guest already: it must look again.
+            // If the upstream had no room, the task may have been woken for the guest already: it must look
+            // again.
             if waits && at_once {
                 until_woken().await;
             }
@@ -362,14 +364,15 @@ fn down(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broke
     }
 }
 
-/// The most whole segments that may be taken at once, in bytes. At first a segment is half of the guest's window at most.
+/// The most whole segments that may be taken at once, in bytes. At first a segment is half of the guest's
+/// window at most.
 fn whole_segments(guest: &TcpStream) -> usize {
     let mss = guest.info().map_or(0, |info| info.snd_mss as usize);
     if mss == 0 || mss > AT_ONCE { AT_ONCE } else { AT_ONCE - AT_ONCE % mss }
 }
 
-/// Takes what the upstream has, up to the share, and says whether that was all, to its end. Its last bytes wait for the
-/// FIN, which the caller passes on: a packet less for each connection.
+/// Takes what the upstream has, up to the share, and says whether that was all, to its end. Its last bytes
+/// wait for the FIN, which the caller passes on: a packet less for each connection.
 async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Result<bool, Broken> {
     let (guest, upstream) = (ends.guest, ends.upstream);
     if !share.has_room {

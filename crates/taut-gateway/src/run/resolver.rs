@@ -32,7 +32,8 @@ const LARGEST: usize = 65_535;
 /// The name servers of this host.
 #[derive(Clone, Debug)]
 pub enum Resolver {
-    /// Those in this file, which is read for each question: a host that moves to another network has others there.
+    /// Those in this file, which is read for each question: a host that moves to another network has others
+    /// there.
     File(PathBuf),
     /// These.
     Servers(Vec<SocketAddr>),

@@ -6,8 +6,8 @@
 //!   up     device ─ recv ─▶ its buffer ───────────────────────────────▶ the pieces that the host's socket gets
 //! ```
 //!
-//! A watcher at both ends notes at which address each byte of the stream lies. The kernel's two copies, in and
-//! out of this process, are not seen here.
+//! A watcher at both ends notes at which address each byte of the stream lies. The kernel's two copies, in
+//! and out of this process, are not seen here.
 #![cfg(target_os = "linux")]
 
 use crate::support::one_server;
@@ -184,7 +184,8 @@ impl Upstream for WatchedStream {
     }
 }
 
-/// Carries bytes from a guest behind a link with this MTU to a server, and back, when the server has said something.
+/// Carries bytes from a guest behind a link with this MTU to a server, and back, when the server has said
+/// something.
 fn carry(mtu: u16) -> [Way; 2] {
     let bytes: Vec<u8> = (0..LEN as u32).map(|at| (at * 31 % 251) as u8).collect();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,5 @@
-//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20 and 76 of `docs/gateway.md`.
+//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20 and 76 of
+//! `docs/gateway.md`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! ICMP errors from a router beyond the gateway, about UDP and pings of the kernel in one namespace: GW-82 and 83 of
-//! `docs/gateway.md`.
+//! ICMP errors from a router beyond the gateway, about UDP and pings of the kernel in one namespace: GW-82
+//! and 83 of `docs/gateway.md`.
 //!
 //! ```text
 //!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets, 10.96.0.2 ── veth ── router: 10.96.0.1
@@ -67,7 +67,8 @@ impl World {
         for line in [
             "ip route add default via 10.96.0.1",
             "ip -6 route add default via fd60::1",
-            // A kernel drops a packet of its own that comes back, so that its packets get no further than the router.
+            // A kernel drops a packet of its own that comes back, so that its packets get no further than the
+            // router.
             "ip route add 10.56.0.0/16 via 10.96.0.1 hoplimit 1",
         ] {
             host.run(line).unwrap();

@@ -57,8 +57,8 @@ impl Upstream for WhenEnded {
     }
 }
 
-/// What a guest reads, to its end, of a connection to this server, which begins when the guest is connected; and how
-/// many segments its stack got.
+/// What a guest reads, to its end, of a connection to this server, which begins when the guest is connected;
+/// and how many segments its stack got.
 fn read_from(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Vec<u8>, io::Result<usize>, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

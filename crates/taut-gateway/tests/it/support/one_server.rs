@@ -1,5 +1,5 @@
-//! The host's sockets as the way out, to one server wherever the guest connects to. What a test watches or delays is in
-//! the stream that it makes of each connection.
+//! The host's sockets as the way out, to one server wherever the guest connects to. What a test watches or
+//! delays is in the stream that it makes of each connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
