@@ -28,7 +28,7 @@ impl<'a> ConnMut<'a> {
 
     fn conn(&self) -> &Conn {
         // A connection is freed only when its last holder releases it, and `self` is borrowed from that holder.
-        self.stack.table.at(self.slot).expect("the connection is held")
+        self.stack.tables.conns.at(self.slot).expect("the connection is held")
     }
 
     fn with<R>(&mut self, now: Instant, f: impl FnOnce(&mut Conn, &mut crate::conn::StackCx<'_>) -> R) -> R {

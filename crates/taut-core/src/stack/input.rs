@@ -201,7 +201,7 @@ impl Stack {
         option: Option<FastOpen>,
     ) {
         let (header, len) = (arrival.header, arrival.len());
-        let connects = self.table.at(slot).is_some_and(|conn| conn.state == State::SynSent);
+        let connects = self.tables.conns.at(slot).is_some_and(|conn| conn.state == State::SynSent);
         let result = self.with(now, slot, |conn, cx| {
             let consequence = conn.on_segment(cx, arrival);
             (consequence, conn.take_black_hole())
@@ -257,7 +257,7 @@ impl Stack {
     }
 
     fn on_time_wait(&mut self, now: Instant, slot: u32, tuple: &Tuple, stray: Stray<'_>) {
-        let Some(entry) = self.time_wait.get(slot) else { return };
+        let Some(entry) = self.tables.time_wait.get(slot) else { return };
         let (header, len) = (stray.arrival.header, stray.arrival.len());
         let segment = TimeWaitSegment {
             seq: header.seq,
@@ -288,14 +288,14 @@ impl Stack {
         match entry.on_segment(now, &segment) {
             TimeWaitAction::Ignore => {}
             TimeWaitAction::Ack => {
-                self.time_wait.restart(slot, now);
+                self.tables.time_wait.restart(slot, now);
                 self.replies.push(answer);
             }
             action @ (TimeWaitAction::AckStray | TimeWaitAction::ChallengeAck) => {
                 if action == TimeWaitAction::AckStray {
-                    self.time_wait.restart(slot, now);
+                    self.tables.time_wait.restart(slot, now);
                 }
-                if self.time_wait.may_answer(slot, now, self.config.tcp.invalid_ratelimit) {
+                if self.tables.time_wait.may_answer(slot, now, self.config.tcp.invalid_ratelimit) {
                     self.counters.tcp_challenge_ack += 1;
                     self.replies.push(answer);
                 }

@@ -2,9 +2,9 @@
 //! with its state, until its slot is free. taut's own; called by everything that touches a connection.
 
 use super::Stack;
+use super::stack_cx;
 use super::tables::demux::Owner;
 use super::tables::time_wait::TimeWait;
-use super::{owner_tuple, stack_cx};
 use crate::conn::state::State;
 use crate::conn::{Conn, StackCx};
 use crate::words::{ConnId, Instant, ListenerId};
@@ -17,7 +17,7 @@ impl Stack {
         slot: u32,
         f: impl FnOnce(&mut Conn, &mut StackCx<'_>) -> R,
     ) -> Option<R> {
-        let conn = self.table.at_mut(slot)?;
+        let conn = self.tables.conns.at_mut(slot)?;
         let mut cx = stack_cx!(self, now);
         let result = f(conn, &mut cx);
         self.settle(now, slot);
@@ -27,11 +27,11 @@ impl Stack {
     /// After a connection was touched: brings queues, timers, listeners and tables in line with its state.
     pub(super) fn settle(&mut self, now: Instant, slot: u32) {
         self.counters.tcp_memory_pressures = self.pool.budget.pressures();
-        let Some(conn) = self.table.at_mut(slot) else { return };
+        let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         if conn.flags.half_open && conn.state != State::SynReceived {
             self.leave_fast_open(now, slot);
         }
-        let Some(conn) = self.table.at_mut(slot) else { return };
+        let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         if cfg!(debug_assertions) {
             conn.invariants();
         }
@@ -69,7 +69,7 @@ impl Stack {
             let at = if at <= now { at.max(self.timers_again_at) } else { at };
             self.timers.set_if_earlier(slot, at);
         }
-        let conn = self.table.at(slot);
+        let conn = self.tables.conns.at(slot);
         if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {
             self.free(now, slot);
         }
@@ -77,7 +77,7 @@ impl Stack {
 
     /// The handshake of a connection that a SYN opened ended, in success or failure.
     fn leave_fast_open(&mut self, now: Instant, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
+        let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         conn.flags.half_open = false;
         let (listener, peer, reset) = (conn.listener(), conn.tuple.peer.ip(), conn.was_reset());
         self.leave_pending(now, listener, peer, reset);
@@ -96,7 +96,7 @@ impl Stack {
 
     /// No packet reaches this connection any more: its tuple is free, or belongs to a TIME-WAIT entry.
     pub(super) fn detach(&mut self, now: Instant, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
+        let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         conn.flags.detached = true;
         conn.tx.finish(now, &mut self.totals);
         if core::mem::take(&mut conn.flags.orphan) {
@@ -107,20 +107,19 @@ impl Stack {
             listener.counts.remove(tuple.peer.ip());
         }
         let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
-        self.demux.remove(&tuple, Owner::Conn(slot));
+        self.tables.demux.remove(&tuple, Owner::Conn(slot));
         self.timers.clear(slot);
         if let Some(entry) = remnant
-            && let Some(place) = self.time_wait.insert(now, entry)
+            && let Some(place) = self.tables.time_wait.insert(now, entry)
         {
             self.counters.time_wait += 1;
-            let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
-            self.demux.insert(&tuple, Owner::TimeWait(place), |owner| owner_tuple(tables, owner));
+            self.tables.insert(&tuple, Owner::TimeWait(place));
         }
     }
 
     pub(super) fn free(&mut self, now: Instant, slot: u32) {
         self.timers.clear(slot);
-        if let Some(mut conn) = self.table.remove(slot) {
+        if let Some(mut conn) = self.tables.conns.remove(slot) {
             self.awaiting_tickets -= u32::from(conn.flags.awaits_ticket);
             if conn.take_black_hole() {
                 self.note_black_hole(now);
@@ -129,7 +128,7 @@ impl Stack {
             }
             conn.tx.leave_device(&mut self.totals);
             conn.discard(&mut self.pool);
-            self.pool.budget.set_connections(self.table.len());
+            self.pool.budget.set_connections(self.tables.conns.len());
         }
     }
 }

@@ -56,17 +56,14 @@ use crate::egress::emit::HEADER_MAX;
 use crate::fast_open::{Cache, FastOpenKeys};
 use crate::settings::config::StackConfig;
 use crate::stats::Counters;
-use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, Tuple, TxTicket};
+use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, TxTicket};
 use datagram::Datagrams;
-use incoming::FlowTable;
 use network::Surroundings;
-use opening::half_open::HalfOpenTable;
 use opening::listener::Listeners;
 use opening::secrets::Secrets;
 use replies::Replies;
-use tables::demux::{DATAGRAM_BIT, Demux, Owner};
-use tables::table::Table;
-use tables::time_wait::TimeWaitTable;
+use tables::demux::DATAGRAM_BIT;
+use tables::owners::Tables;
 use tables::timer_queue::TimerQueue;
 
 /// What a deadline of [`Stack::poll_timeout`] is for.
@@ -87,12 +84,8 @@ pub enum Timer {
 pub struct Stack {
     config: Arc<StackConfig>,
     caps: LinkCaps,
-    table: Table,
-    demux: Demux,
+    tables: Tables,
     listeners: Listeners,
-    half_open: HalfOpenTable,
-    time_wait: TimeWaitTable,
-    flows: FlowTable,
     timers: TimerQueue,
     /// Connections that may have something to send, served round robin.
     ready: VecDeque<u32>,
@@ -166,21 +159,6 @@ macro_rules! stack_cx {
 
 use stack_cx;
 
-/// The tuple of an owner: a connection, a half-open one, a TIME-WAIT entry or a flow.
-fn owner_tuple(
-    (table, half_open, time_wait, flows): (&Table, &HalfOpenTable, &TimeWaitTable, &FlowTable),
-    owner: Owner,
-) -> Option<Tuple> {
-    match owner {
-        Owner::Conn(slot) => table.at(slot).map(|conn| conn.tuple),
-        Owner::HalfOpen(slot) => half_open.at(slot).map(|entry| entry.tuple),
-        Owner::TimeWait(slot) => {
-            time_wait.get(slot).map(|entry| Tuple { local: entry.local, peer: entry.peer })
-        }
-        Owner::Flow(slot) => flows.at(slot).map(|flow| flow.tuple),
-    }
-}
-
 impl Stack {
     /// An empty stack on a link with these capabilities. In production, `seed` must be random: sequence numbers,
     /// ports and hash keys are derived from it. The same seed and the same calls give the same run.
@@ -190,15 +168,11 @@ impl Stack {
         let mut pool = BufferPool::new();
         pool.budget.limit(config.mem, config.max_orphans);
         Self {
-            time_wait: TimeWaitTable::new(config.max_tw_buckets, config.time_wait),
+            tables: Tables::new(demux_key, &config),
             surroundings: Box::new(Surroundings::of(&config.addresses)),
             config,
             caps,
-            table: Table::new(),
-            demux: Demux::new(demux_key),
             listeners: Listeners::default(),
-            half_open: HalfOpenTable::new(),
-            flows: FlowTable::new(),
             timers: TimerQueue::new(),
             ready: VecDeque::new(),
             line: VecDeque::new(),
@@ -245,7 +219,7 @@ impl Stack {
     /// holds.
     #[must_use]
     pub const fn connections(&self) -> usize {
-        self.table.len() + self.half_open.len()
+        self.tables.conns.len() + self.tables.half_open.len()
     }
 
     /// Whether there are as many connections as there may be.
@@ -256,7 +230,7 @@ impl Stack {
     /// The number of connections in TIME-WAIT.
     #[must_use]
     pub const fn time_waits(&self) -> usize {
-        self.time_wait.len() as usize
+        self.tables.time_wait.len() as usize
     }
 
     // ---- completions and time ----
@@ -268,7 +242,7 @@ impl Stack {
         if ticket.output == Output::Syn {
             self.on_syn_ack_fate(&ticket, fate);
         }
-        if self.table.get(id).is_some() {
+        if self.tables.conns.get(id).is_some() {
             self.with(now, id.slot, |conn, cx| match fate {
                 Fate::Left => conn.on_completion(cx, &ticket),
                 Fate::Refused => conn.on_refused(cx, &ticket),
@@ -283,7 +257,7 @@ impl Stack {
     /// others: the connection slows down. The ticket stays out and comes back later, as always. Linux:
     /// `NET_XMIT_CN`.
     pub fn handle_tx_congestion(&mut self, now: Instant, conn: ConnId) {
-        if self.table.get(conn).is_some() {
+        if self.tables.conns.get(conn).is_some() {
             self.with(now, conn.slot, Conn::on_local_congestion);
         }
     }
@@ -307,7 +281,7 @@ impl Stack {
         self.timers_again_at = Instant::ZERO;
         self.on_half_open_timeouts(now);
         self.on_flow_timeouts(now);
-        while let Some(slot) = self.time_wait.expired(now) {
+        while let Some(slot) = self.tables.time_wait.expired(now) {
             self.forget_time_wait(slot);
         }
         if self.side_deadline <= now {
@@ -331,11 +305,11 @@ impl Stack {
 
     #[inline]
     fn next_of_tcp(&self) -> Option<(Instant, Timer)> {
-        let half_open = self.half_open.next_deadline();
+        let half_open = self.tables.half_open.next_deadline();
         let conn = self.timers.next().map(|(at, _)| at);
-        let flow = self.flows.next_deadline();
+        let flow = self.tables.flows.next_deadline();
         let conn = conn.into_iter().chain(half_open).chain(flow).min().map(|at| (at, Timer::Conn));
-        let time_wait = self.time_wait.next_deadline().map(|at| (at, Timer::TimeWait));
+        let time_wait = self.tables.time_wait.next_deadline().map(|at| (at, Timer::TimeWait));
         match (conn, time_wait) {
             (Some(conn), Some(time_wait)) => Some(if conn.0 <= time_wait.0 { conn } else { time_wait }),
             (conn, time_wait) => conn.or(time_wait),

@@ -115,7 +115,7 @@ impl Stack {
                     return Err(NetworkError::InvalidMtu);
                 }
                 self.caps.mtu = mtu;
-                let slots: Vec<u32> = self.table.ids().map(|id| id.slot).collect();
+                let slots: Vec<u32> = self.tables.conns.ids().map(|id| id.slot).collect();
                 for slot in slots {
                     self.with(now, slot, |conn, _| conn.on_link_mtu(mtu));
                 }
@@ -183,20 +183,24 @@ impl Stack {
 
     /// Connections and half-open ones of an address that is gone. Those of a filter stand in for others' addresses, and stay.
     fn end_those_of(&mut self, now: Instant, address: IpAddr) {
-        let ids: Vec<_> = self.table.ids().collect();
+        let ids: Vec<_> = self.tables.conns.ids().collect();
         for id in ids {
-            let is_filters = |conn: &Conn| conn.listener().is_some_and(|id| self.flows.filter(id).is_some());
-            let ends =
-                self.table.get(id).is_some_and(|conn| conn.tuple.local.ip() == address && !is_filters(conn));
+            let is_filters =
+                |conn: &Conn| conn.listener().is_some_and(|id| self.tables.flows.filter(id).is_some());
+            let ends = self
+                .tables
+                .conns
+                .get(id)
+                .is_some_and(|conn| conn.tuple.local.ip() == address && !is_filters(conn));
             if ends {
                 self.with(now, id.slot, Conn::on_address_removed);
             }
         }
-        let half_open: Vec<_> = self.half_open.ids().collect();
+        let half_open: Vec<_> = self.tables.half_open.ids().collect();
         for id in half_open {
-            if let Some((slot, entry)) = self.half_open.find(id)
+            if let Some((slot, entry)) = self.tables.half_open.find(id)
                 && entry.tuple.local.ip() == address
-                && self.flows.filter(entry.listener).is_none()
+                && self.tables.flows.filter(entry.listener).is_none()
             {
                 self.drop_half_open(slot);
             }

@@ -33,7 +33,7 @@ impl Stack {
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
         self.end_line_unless_measured();
-        self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
+        self.tables.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
         self.pool.budget.limit(self.config.mem, self.config.max_orphans);
         self.update_side_deadline();
         Ok(())
@@ -64,13 +64,13 @@ impl Stack {
     /// Every connection, in any state, including those that are still closing, then those that are half-open at a listener.
     /// When the handshake of one of these is complete, the connection has another name.
     pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.table.ids().chain(self.half_open.ids())
+        self.tables.conns.ids().chain(self.tables.half_open.ids())
     }
 
     /// A read-only view of a connection, which the application may already have released.
     #[must_use]
     pub fn conn(&self, id: ConnId) -> Option<ConnRef<'_>> {
-        match self.table.get(id) {
+        match self.tables.conns.get(id) {
             Some(conn) => Some(ConnRef::new(self, conn)),
             None => Some(ConnRef::of_half_open(self, self.view_half_open(id)?)),
         }
@@ -87,8 +87,8 @@ impl Stack {
             queue.sojourn = total;
         }
         report.lateness = self.totals.lateness;
-        for id in self.table.ids() {
-            if let Some(conn) = self.table.get(id) {
+        for id in self.tables.conns.ids() {
+            if let Some(conn) = self.tables.conns.get(id) {
                 conn.report_to(&mut report, now, false);
             }
         }

@@ -16,7 +16,7 @@ use crate::words::Instant;
 impl Stack {
     /// The application has released the connection in this slot.
     pub(super) fn note_released(&mut self, now: Instant, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
+        let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         if conn.flags.detached || conn.flags.orphan || !conn.state.is_synchronized() {
             return;
         }

@@ -45,7 +45,7 @@ impl Stack {
             }
         }
         while let Some(&slot) = self.news.front() {
-            let event = self.table.at_mut(slot).and_then(|conn| {
+            let event = self.tables.conns.at_mut(slot).and_then(|conn| {
                 let id = ConnId { slot, generation: conn.generation };
                 let news = &mut conn.news;
                 if core::mem::take(&mut news.connected) {
@@ -85,7 +85,7 @@ impl Stack {
         if segment.payload.end - segment.payload.start > emit::ALWAYS_FITS && !self.fits(slot, &segment) {
             return self.lose(now, slot, segment.ticket);
         }
-        let conn = self.table.at(slot)?;
+        let conn = self.tables.conns.at(slot)?;
         let Segment { header, mark, payload, mss, departure, mut ticket } = segment;
         self.counters.out_requests += 1;
         if ticket.output == Output::Data(SendKind::New) || mss == 0 {
@@ -139,7 +139,10 @@ impl Stack {
     #[cold]
     fn fits(&self, slot: u32, segment: &Segment) -> bool {
         let payload = segment.payload.end - segment.payload.start;
-        self.table.at(slot).is_none_or(|conn| emit::fits(conn.tuple.local.ip(), &segment.header, payload))
+        self.tables
+            .conns
+            .at(slot)
+            .is_none_or(|conn| emit::fits(conn.tuple.local.ip(), &segment.header, payload))
     }
 
     /// No gate lets a packet pass that is longer than its header can say. If one did, it is lost here, rather than be a
@@ -147,7 +150,7 @@ impl Stack {
     #[cold]
     fn lose(&mut self, now: Instant, slot: u32, mut ticket: TxTicket) -> Option<Transmit<'_>> {
         self.counters.out_too_long += 1;
-        let generation = self.table.at(slot)?.generation;
+        let generation = self.tables.conns.at(slot)?.generation;
         ticket.conn = Some(ConnId { slot, generation });
         self.handle_tx(now, ticket, Fate::Left);
         self.poll_transmit(now)
@@ -174,7 +177,7 @@ impl Stack {
                 }
                 continue;
             }
-            let Some(conn) = self.table.at_mut(slot) else { continue };
+            let Some(conn) = self.tables.conns.at_mut(slot) else { continue };
             if let Some(segment) = conn.poll_output(&mut stack_cx!(self, now)) {
                 self.ready.push_back(slot);
                 return Some(Next::Segment(slot, segment));
@@ -194,7 +197,7 @@ impl Stack {
             return;
         }
         while let Some(id) = self.line.pop_front() {
-            if let Some(conn) = self.table.get_mut(id)
+            if let Some(conn) = self.tables.conns.get_mut(id)
                 && conn.tx.take_turn(&mut self.totals)
                 && !core::mem::replace(&mut conn.flags.queued_for_output, true)
             {
@@ -207,7 +210,7 @@ impl Stack {
     fn next_turn(&mut self) -> Option<u32> {
         while self.totals.meter.is_open() {
             let id = self.line.pop_front()?;
-            if let Some(conn) = self.table.get_mut(id)
+            if let Some(conn) = self.tables.conns.get_mut(id)
                 && conn.tx.take_turn(&mut self.totals)
             {
                 conn.flags.queued_for_output = true;

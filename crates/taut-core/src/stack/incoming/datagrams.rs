@@ -62,10 +62,10 @@ impl Stack {
         id: FlowId,
         options: Option<&DatagramOptions>,
     ) -> Result<DatagramId, FlowError> {
-        let flow = self.flows.find(id).ok_or(FlowError::Gone)?;
-        let slot = self.flows.at(flow).and_then(PendingFlow::socket).ok_or(FlowError::OtherKind)?;
-        let entry = self.flows.remove(flow).ok_or(FlowError::Gone)?;
-        let filter = self.flows.filter_mut(entry.filter).ok_or(FlowError::Gone)?;
+        let flow = self.tables.flows.find(id).ok_or(FlowError::Gone)?;
+        let slot = self.tables.flows.at(flow).and_then(PendingFlow::socket).ok_or(FlowError::OtherKind)?;
+        let entry = self.tables.flows.remove(flow).ok_or(FlowError::Gone)?;
+        let filter = self.tables.flows.filter_mut(entry.filter).ok_or(FlowError::Gone)?;
         filter.sources.decide(entry.tuple.peer.ip());
         let idle = filter.sources.limits.idle_timeout;
         let socket = self.datagrams.table.at_mut(slot).ok_or(FlowError::Gone)?;
@@ -134,7 +134,7 @@ impl Stack {
             }
             return Receiver::Socket(slot);
         }
-        if let Some(filter) = self.flows.filter_for(kind, local) {
+        if let Some(filter) = self.tables.flows.filter_for(kind, local) {
             return self.begin_datagram_flow(now, (kind, filter), tuple, bytes);
         }
         if self.stands_in_for(local.ip()) {
@@ -158,7 +158,7 @@ impl Stack {
             self.counters.in_discards += 1;
             return Receiver::Dropped;
         }
-        let Some(filter) = self.flows.filter_mut(id) else { return Receiver::Nobody };
+        let Some(filter) = self.tables.flows.filter_mut(id) else { return Receiver::Nobody };
         if self.datagrams.table.flows() >= FLOWS_MAX || !filter.sources.may_begin(ip, bytes + OVERHEAD_BYTES)
         {
             self.counters.datagram_flows_overflows += 1;
@@ -169,9 +169,9 @@ impl Stack {
         let ends = (tuple.local, tuple.peer);
         let socket = Socket::of_flow(socket_kind(kind), ends, FlowPart::new(id, now), pending_bytes);
         let slot = self.datagrams.table.insert(socket).slot;
-        let Some(filter) = self.flows.filter(id) else { return Receiver::Nobody };
+        let Some(filter) = self.tables.flows.filter(id) else { return Receiver::Nobody };
         let flow = PendingFlow::of_datagrams(*tuple, filter, now, kind, slot);
-        if self.flows.insert(flow).is_none() {
+        if self.tables.flows.insert(flow).is_none() {
             self.datagrams.table.remove_at(slot);
             return Receiver::Dropped;
         }
@@ -198,7 +198,7 @@ impl Stack {
         if !socket.inbox.has_room() {
             return false;
         }
-        if let Some(filter) = self.flows.filter_mut(flow.filter) {
+        if let Some(filter) = self.tables.flows.filter_mut(flow.filter) {
             if !filter.sources.has_room(peer.ip(), incoming.memory()) {
                 socket.inbox.note_drop();
                 return false;
@@ -246,7 +246,7 @@ impl Stack {
 
     /// A flow is dropped: what waits in it is forgotten, and what comes is not kept.
     pub(super) fn silence_datagrams(&mut self, flow: u32) {
-        let Some(entry) = self.flows.at(flow) else { return };
+        let Some(entry) = self.tables.flows.at(flow) else { return };
         let (Some(slot), id, peer) = (entry.socket(), entry.filter, entry.tuple.peer.ip()) else { return };
         let Some(socket) = self.datagrams.table.at_mut(slot) else { return };
         let bytes = socket.inbox.memory();
@@ -303,7 +303,7 @@ impl Stack {
     }
 
     pub(super) fn sources(&mut self, filter: ListenerId) -> Option<&mut Sources> {
-        self.flows.filter_mut(filter).map(|filter| &mut filter.sources)
+        self.tables.flows.filter_mut(filter).map(|filter| &mut filter.sources)
     }
 }
 

@@ -43,14 +43,15 @@ pub use table::{FlowInfo, FlowState, SynInfo};
 pub(super) use datagrams::Receiver;
 pub(crate) use filter::is_routable;
 use sources::Sources;
-pub(super) use table::{FlowTable, PendingFlow};
+pub(crate) use table::FlowTable;
+pub(super) use table::PendingFlow;
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, TcpHeader};
 
+use super::Stack;
 use super::replies::Reply;
 use super::tables::demux::Owner;
-use super::{Stack, owner_tuple};
 use crate::conn::Conn;
 use crate::settings::config::SynCookies;
 use crate::settings::options::{ConnOptions, ListenOptions};
@@ -73,7 +74,7 @@ impl Stack {
         filter: FlowFilter,
         options: IncomingOptions,
     ) -> Result<ListenerId, ListenError> {
-        if !self.flows.has_room() {
+        if !self.tables.flows.has_room() {
             return Err(ListenError::TooManyFilters);
         }
         let IncomingOptions {
@@ -95,13 +96,13 @@ impl Stack {
             ..ListenOptions::default()
         });
         let of_datagrams = (Sources::new(datagrams), datagrams.socket);
-        self.flows.open(id, filter, (timeout, cookies_when_full), of_datagrams);
+        self.tables.flows.open(id, filter, (timeout, cookies_when_full), of_datagrams);
         Ok(id)
     }
 
     /// The flow that has waited longest to be seen, once. It waits for a decision from now on.
     pub fn next_flow(&mut self, filter: ListenerId) -> Option<FlowInfo> {
-        let flow = self.flows.give_next(filter);
+        let flow = self.tables.flows.give_next(filter);
         if flow.is_none()
             && let Some(listener) =
                 self.listeners.get_mut(filter).filter(|listener| listener.ready.is_empty())
@@ -114,18 +115,18 @@ impl Stack {
     /// A flow that is not decided.
     #[must_use]
     pub fn flow(&self, id: FlowId) -> Option<FlowInfo> {
-        self.flows.info(self.flows.find(id)?)
+        self.tables.flows.info(self.tables.flows.find(id)?)
     }
 
     /// The number of flows that are not decided, or were dropped a short time ago.
     #[must_use]
     pub const fn pending_flows(&self) -> usize {
-        self.flows.len()
+        self.tables.flows.len()
     }
 
     /// Every flow that is not decided, or was dropped a short time ago. Visits all of them.
     pub fn flows(&self) -> impl Iterator<Item = FlowInfo> + '_ {
-        self.flows.iter()
+        self.tables.flows.iter()
     }
 
     /// Accepts a flow: its SYN is answered. The caller holds the connection and must release it;
@@ -141,8 +142,8 @@ impl Stack {
         id: FlowId,
         options: Option<&ConnOptions>,
     ) -> Result<ConnId, FlowError> {
-        let slot = self.flows.find(id).ok_or(FlowError::Gone)?;
-        if self.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
+        let slot = self.tables.flows.find(id).ok_or(FlowError::Gone)?;
+        if self.tables.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
             return Err(FlowError::OtherKind);
         }
         if self.is_full() {
@@ -161,8 +162,8 @@ impl Stack {
 
     /// Refuses a flow: its peer is told so. Returns false if there is no such flow any more.
     pub fn refuse_flow(&mut self, now: Instant, id: FlowId, how: Refusal) -> bool {
-        let Some(slot) = self.flows.find(id) else { return false };
-        if self.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
+        let Some(slot) = self.tables.flows.find(id) else { return false };
+        if self.tables.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
             return self.refuse_datagram_flow(now, slot, how);
         }
         let Some(flow) = self.end_flow(slot) else { return false };
@@ -180,7 +181,7 @@ impl Stack {
     /// Asks the peer of a connection that is not decided whether it still wants it. One that does says nothing; one that does
     /// not resets the flow, and [`Event::FlowGone`](crate::Event::FlowGone) follows. Returns false if there is nothing to ask.
     pub fn probe_flow(&mut self, id: FlowId) -> bool {
-        let flow = self.flows.find(id).and_then(|slot| self.flows.at(slot));
+        let flow = self.tables.flows.find(id).and_then(|slot| self.tables.flows.at(slot));
         let Some(flow) = flow.filter(|flow| !flow.kind().is_datagram()) else { return false };
         let Tuple { local, peer } = flow.tuple;
         let header = TcpHeader {
@@ -196,8 +197,8 @@ impl Stack {
     /// Drops a flow: its SYNs, the repeated ones too, or its datagrams are not answered until [`IncomingOptions::timeout`] from
     /// now. A SYN with another sequence number begins another flow. Returns false if there is no such flow any more.
     pub fn drop_flow(&mut self, now: Instant, id: FlowId) -> bool {
-        let Some(slot) = self.flows.find(id) else { return false };
-        let Some((filter, kind)) = self.flows.at(slot).map(|flow| (flow.filter, flow.kind())) else {
+        let Some(slot) = self.tables.flows.find(id) else { return false };
+        let Some((filter, kind)) = self.tables.flows.at(slot).map(|flow| (flow.filter, flow.kind())) else {
             return false;
         };
         if kind.is_datagram() {
@@ -207,15 +208,16 @@ impl Stack {
             self.counters.flows_dropped += 1;
         }
         self.uncount_flow(slot);
-        let timeout = self.flows.filter(filter).map_or(crate::words::Duration::ZERO, |filter| filter.timeout);
-        self.flows.silence(slot, now + timeout);
+        let timeout =
+            self.tables.flows.filter(filter).map_or(crate::words::Duration::ZERO, |filter| filter.timeout);
+        self.tables.flows.silence(slot, now + timeout);
         let most = if kind.is_datagram() {
             self.sources(filter).map_or(0, |sources| sources.limits.max_pending)
         } else {
             self.listeners.get(filter).map_or(0, |listener| listener.options.backlog)
         };
-        if self.flows.note_dropped(filter, kind, 1) > most.max(1)
-            && let Some(oldest) = self.flows.first(filter, kind, FlowState::Dropped)
+        if self.tables.flows.note_dropped(filter, kind, 1) > most.max(1)
+            && let Some(oldest) = self.tables.flows.first(filter, kind, FlowState::Dropped)
         {
             self.unlist_flow(oldest);
         }
@@ -232,12 +234,12 @@ impl Stack {
     /// Whether a packet to an address that is not ours may belong to a connection or flow of a filter.
     #[cold]
     pub(super) fn may_be_flow(&self, ip: IpAddr) -> bool {
-        self.flows.was_open && is_routable(ip)
+        self.tables.flows.was_open && is_routable(ip)
     }
 
     /// Whether a segment without a connection to this address is answered.
     pub(super) fn stands_in_for(&self, ip: IpAddr) -> bool {
-        self.is_own(ip) || self.flows.has_address(ip)
+        self.is_own(ip) || self.tables.flows.has_address(ip)
     }
 
     /// Who takes a new connection: a listener at this address, one at every address if it is ours, or a filter.
@@ -246,7 +248,7 @@ impl Stack {
             let is_exact = self.listeners.get(id).is_some_and(|listener| listener.addr.ip() == local.ip());
             is_exact || self.is_own(local.ip())
         });
-        listener.or_else(|| self.flows.filter_for(FlowKind::Tcp, local))
+        listener.or_else(|| self.tables.flows.filter_for(FlowKind::Tcp, local))
     }
 
     /// A SYN for a filter, and no flow has its addresses and ports. `min_iss`: it reuses those of a connection in TIME-WAIT.
@@ -264,7 +266,8 @@ impl Stack {
             self.counters.in_discards += 1;
             return false;
         }
-        let (Some(listener), Some(filter)) = (self.listeners.get_mut(id), self.flows.filter(id)) else {
+        let (Some(listener), Some(filter)) = (self.listeners.get_mut(id), self.tables.flows.filter(id))
+        else {
             return false;
         };
         let peer = tuple.peer.ip();
@@ -284,15 +287,14 @@ impl Stack {
         let isn = min_iss.unwrap_or_else(|| self.secrets.isn(tuple, now));
         let mut flow = PendingFlow::new(*tuple, filter, now, isn);
         flow.note_syn(syn, mark);
-        let Some(slot) = self.flows.insert(flow) else { return false };
+        let Some(slot) = self.tables.flows.insert(flow) else { return false };
         listener.begin(peer);
         if !listener.notified {
             listener.notified = true;
             self.incoming.push_back(super::News::Listener(id));
         }
         self.counters.flows_in += 1;
-        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
-        self.demux.insert(tuple, Owner::Flow(slot), |owner| owner_tuple(tables, owner));
+        self.tables.insert(tuple, Owner::Flow(slot));
         false
     }
 
@@ -306,7 +308,7 @@ impl Stack {
         (header, mark): (&TcpHeader, Ecn),
         len: u32,
     ) {
-        let Some(flow) = self.flows.at_mut(slot) else { return };
+        let Some(flow) = self.tables.flows.at_mut(slot) else { return };
         let flags = header.flags;
         if flags.contains(TcpFlags::RST) {
             // §3.10.7.4, second: as for a half-open connection whose window is empty. Or the answer to what
@@ -338,8 +340,8 @@ impl Stack {
 
     /// Forgets flows whose time is over.
     pub(super) fn on_flow_timeouts(&mut self, now: Instant) {
-        while let Some(slot) = self.flows.expired(now) {
-            let Some(flow) = self.flows.at(slot) else { break };
+        while let Some(slot) = self.tables.flows.expired(now) {
+            let Some(flow) = self.tables.flows.at(slot) else { break };
             let (is_dropped, is_datagram) = (flow.is_dropped(), flow.kind().is_datagram());
             if is_dropped {
                 self.unlist_flow(slot);
@@ -356,17 +358,17 @@ impl Stack {
     pub(super) fn close_filter(&mut self, id: ListenerId) {
         for kind in FlowKind::GROUPS {
             for state in [FlowState::New, FlowState::Pending, FlowState::Dropped] {
-                while let Some(slot) = self.flows.first(id, kind, state) {
+                while let Some(slot) = self.tables.flows.first(id, kind, state) {
                     self.unlist_flow(slot);
                 }
             }
         }
-        self.flows.close(id);
+        self.tables.flows.close(id);
     }
 
     /// The handshake of an accepted flow is over. Returns false if the listener is no filter.
     pub(super) fn leave_accepted(&mut self, id: ListenerId, peer: IpAddr) -> bool {
-        if self.flows.filter(id).is_none() {
+        if self.tables.flows.filter(id).is_none() {
             return false;
         }
         if let Some(listener) = self.listeners.get_mut(id) {
@@ -379,7 +381,7 @@ impl Stack {
     /// The application hears that a flow is about to end if it has seen it. So there are no more such news than it has asked
     /// for flows.
     fn note_gone(&mut self, slot: u32) {
-        if let Some(flow) = self.flows.info(slot).filter(|flow| flow.state == FlowState::Pending) {
+        if let Some(flow) = self.tables.flows.info(slot).filter(|flow| flow.state == FlowState::Pending) {
             self.incoming.push_back(super::News::Flow(flow.id));
         }
     }
@@ -393,7 +395,7 @@ impl Stack {
     /// An undecided flow of datagrams is refused.
     fn refuse_datagram_flow(&mut self, now: Instant, slot: u32, how: Refusal) -> bool {
         self.uncount_flow(slot);
-        let Some(flow) = self.flows.remove(slot) else { return false };
+        let Some(flow) = self.tables.flows.remove(slot) else { return false };
         self.refuse_pending(now, &flow, how);
         self.forget_datagrams(&flow);
         true
@@ -401,7 +403,7 @@ impl Stack {
 
     /// An undecided flow is none any more.
     fn uncount_flow(&mut self, slot: u32) {
-        let Some(flow) = self.flows.at(slot) else { return };
+        let Some(flow) = self.tables.flows.at(slot) else { return };
         let (filter, peer) = (flow.filter, flow.tuple.peer.ip());
         if flow.kind().is_datagram() {
             if let Some(sources) = self.sources(filter) {
@@ -417,14 +419,14 @@ impl Stack {
 
     /// Takes a flow out of the tables. Its listener still counts it, unless it was dropped.
     fn unlist_flow(&mut self, slot: u32) -> Option<PendingFlow> {
-        let flow = self.flows.remove(slot)?;
+        let flow = self.tables.flows.remove(slot)?;
         if flow.kind().is_datagram() {
             self.forget_datagrams(&flow);
         } else {
-            self.demux.remove(&flow.tuple, Owner::Flow(slot));
+            self.tables.demux.remove(&flow.tuple, Owner::Flow(slot));
         }
         if flow.is_dropped() {
-            self.flows.note_dropped(flow.filter, flow.kind(), -1);
+            self.tables.flows.note_dropped(flow.filter, flow.kind(), -1);
         }
         Some(flow)
     }

@@ -27,7 +27,7 @@ impl Stack {
 
     /// A connection was made, and its SYN has not left.
     pub(crate) fn begin_fast_open(&mut self, now: Instant, id: ConnId, options: &ConnOptions) {
-        let Some(conn) = self.table.get(id) else { return };
+        let Some(conn) = self.tables.conns.get(id) else { return };
         let pair = (conn.tuple.local.ip(), conn.tuple.peer.ip());
         let attempt = self.fast_open.attempt(now, &self.config.fast_open, options.fast_open_no_cookie, pair);
         self.with(now, id.slot, |conn, _| conn.attempt_fast_open(attempt));
@@ -35,7 +35,7 @@ impl Stack {
 
     /// A segment with SYN arrived at a connection that waits for it: notes what it tells about the server.
     pub(crate) fn learn_fast_open(&mut self, slot: u32, syn: &TcpHeader, option: Option<FastOpen>) {
-        let Some(conn) = self.table.at(slot) else { return };
+        let Some(conn) = self.tables.conns.at(slot) else { return };
         let pair = (conn.tuple.local.ip(), conn.tuple.peer.ip());
         if let Some(lesson) = conn.fast_open_lesson(option, syn.options.mss) {
             self.fast_open.learn(pair, &lesson);

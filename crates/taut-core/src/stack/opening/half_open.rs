@@ -18,7 +18,7 @@ use crate::settings::options::tos_field;
 use crate::stack::replies::Reply;
 use crate::stack::tables::demux::{HALF_OPEN_BIT, Owner};
 use crate::stack::tables::lists::Lists;
-use crate::stack::{Stack, owner_tuple, stack_cx};
+use crate::stack::{Stack, stack_cx};
 use crate::stats::Counters;
 use crate::words::{ConnId, Fate, Gather, Instant, Output, Transmit, TxPacket, TxTicket};
 
@@ -118,15 +118,14 @@ impl Stack {
     /// Adds a half-open connection whose listener has room.
     pub(crate) fn begin_half_open(&mut self, entry: HalfOpen) {
         let (tuple, listener, is_due) = (entry.tuple, entry.listener, entry.syn_ack_due);
-        let id = self.half_open.next_id();
-        let Some(slot) = self.half_open.insert(entry) else { return };
-        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
-        self.demux.insert(&tuple, Owner::HalfOpen(slot), |owner| owner_tuple(tables, owner));
+        let id = self.tables.half_open.next_id();
+        let Some(slot) = self.tables.half_open.insert(entry) else { return };
+        self.tables.insert(&tuple, Owner::HalfOpen(slot));
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.begin(tuple.peer.ip());
             listener.by_age.push_back(id);
             if listener.by_age.len() > 2 * listener.half_open as usize + 64 {
-                let half_open = &self.half_open;
+                let half_open = &self.tables.half_open;
                 listener.by_age.retain(|&id| half_open.find(id).is_some());
             }
         }
@@ -136,7 +135,7 @@ impl Stack {
     }
 
     fn queue_syn_ack(&mut self, slot: u32) {
-        let Some(entry) = self.half_open.entries.get_mut(slot) else { return };
+        let Some(entry) = self.tables.half_open.entries.get_mut(slot) else { return };
         if !core::mem::replace(&mut entry.queued_for_output, true) {
             self.ready.push_back(slot | HALF_OPEN_BIT);
         }
@@ -144,8 +143,8 @@ impl Stack {
 
     /// The handshake is over, in failure.
     pub(crate) fn drop_half_open(&mut self, slot: u32) {
-        let Some(entry) = self.half_open.remove(slot) else { return };
-        self.demux.remove(&entry.tuple, Owner::HalfOpen(slot));
+        let Some(entry) = self.tables.half_open.remove(slot) else { return };
+        self.tables.demux.remove(&entry.tuple, Owner::HalfOpen(slot));
         if let Some(listener) = self.listeners.get_mut(entry.listener) {
             listener.half_open = listener.half_open.saturating_sub(1);
             let peer = entry.tuple.peer.ip();
@@ -157,19 +156,19 @@ impl Stack {
     /// A segment for a half-open connection.
     pub(crate) fn on_half_open(&mut self, now: Instant, slot: u32, arrival: Arrival<'_>) {
         let (header, mark, len) = (arrival.header, arrival.mark, arrival.len());
-        let Some(entry) = self.half_open.at(slot) else { return };
+        let Some(entry) = self.tables.half_open.at(slot) else { return };
         if entry.is_same_syn(header) {
             return self.on_repeated_syn(now, slot, header, mark);
         }
         let Some(listener) = self.listeners.get(entry.listener) else { return };
         let tuple = entry.tuple;
-        let id = self.table.next_id();
+        let id = self.tables.conns.next_id();
         let mut cx = stack_cx!(self, now);
         let mut conn = entry.connection(&mut cx, &listener.options.conn, id);
         let consequence = conn.on_segment(&mut cx, arrival);
         match conn.state {
             State::SynReceived => {
-                self.half_open.change(slot, |entry| entry.remember(&conn));
+                self.tables.half_open.change(slot, |entry| entry.remember(&conn));
                 self.reply_for(now, conn);
             }
             State::Closed => {
@@ -186,11 +185,11 @@ impl Stack {
     /// The peer did not get our SYN-ACK, or it changes its mind about ECN.
     fn on_repeated_syn(&mut self, now: Instant, slot: u32, header: &TcpHeader, mark: Ecn) {
         let mut cx = stack_cx!(self, now);
-        let agrees = self.half_open.change(slot, |entry| entry.on_repeated_syn(&mut cx, header, mark));
+        let agrees = self.tables.half_open.change(slot, |entry| entry.on_repeated_syn(&mut cx, header, mark));
         if agrees == Some(true) {
             return self.queue_syn_ack(slot);
         }
-        let Some(entry) = self.half_open.at(slot) else { return };
+        let Some(entry) = self.tables.half_open.at(slot) else { return };
         let tuple = entry.tuple;
         let answer = TcpHeader {
             src_port: tuple.local.port(),
@@ -218,11 +217,11 @@ impl Stack {
 
     /// The handshake of this connection is complete: it takes its place.
     fn complete(&mut self, now: Instant, slot: u32, conn: Conn) {
-        let Some(entry) = self.half_open.remove(slot) else { return };
-        let id = self.table.next_id();
-        let new = self.table.insert(conn);
-        self.pool.budget.set_connections(self.table.len());
-        self.demux.replace(&entry.tuple, Owner::HalfOpen(slot), Owner::Conn(new));
+        let Some(entry) = self.tables.half_open.remove(slot) else { return };
+        let id = self.tables.conns.next_id();
+        let new = self.tables.conns.insert(conn);
+        self.pool.budget.set_connections(self.tables.conns.len());
+        self.tables.demux.replace(&entry.tuple, Owner::HalfOpen(slot), Owner::Conn(new));
         if let Some(listener) = self.listeners.get_mut(entry.listener) {
             listener.half_open = listener.half_open.saturating_sub(1);
             listener.counts.leave_half_open(entry.tuple.peer.ip());
@@ -233,7 +232,7 @@ impl Stack {
 
     /// An ICMP error says that the destination is unreachable, and quotes a segment with this number.
     pub(crate) fn on_half_open_unreachable(&mut self, slot: u32, wire_seq: u32) {
-        if self.half_open.at(slot).is_some_and(|entry| entry.is_in_flight(wire_seq)) {
+        if self.tables.half_open.at(slot).is_some_and(|entry| entry.is_in_flight(wire_seq)) {
             self.counters.attempt_fails += 1;
             self.drop_half_open(slot);
         }
@@ -241,7 +240,7 @@ impl Stack {
 
     /// Takes a half-open connection out of the ready queue: whether its SYN-ACK must leave.
     pub(crate) fn wants_syn_ack(&mut self, slot: u32) -> bool {
-        self.half_open.entries.get_mut(slot).is_some_and(|entry| {
+        self.tables.half_open.entries.get_mut(slot).is_some_and(|entry| {
             entry.queued_for_output = false;
             entry.syn_ack_due
         })
@@ -250,8 +249,8 @@ impl Stack {
     /// The SYN-ACK of a half-open connection leaves.
     pub(crate) fn transmit_syn_ack(&mut self, now: Instant, slot: u32) -> Option<Transmit<'_>> {
         let cx = stack_cx!(self, now);
-        let (header, mark) = self.half_open.change(slot, |entry| entry.syn_ack(&cx))?;
-        let entry = self.half_open.at(slot)?;
+        let (header, mark) = self.tables.half_open.change(slot, |entry| entry.syn_ack(&cx))?;
+        let entry = self.tables.half_open.at(slot)?;
         let option = entry.gives_cookie.filter(|_| entry.is_first());
         let option = option.map(|experimental| self.cookie_for(entry.listener, &entry.tuple, experimental));
         let (first, generation) = (entry.first(), entry.generation);
@@ -283,22 +282,23 @@ impl Stack {
 
     /// The device reports the fate of a SYN-ACK.
     pub(crate) fn on_syn_ack_fate(&mut self, ticket: &TxTicket, fate: Fate) {
-        let found = ticket.conn.and_then(|id| self.half_open.find(id)).map(|(slot, _)| slot);
+        let found = ticket.conn.and_then(|id| self.tables.half_open.find(id)).map(|(slot, _)| slot);
         if let Some(slot) = found.filter(|_| fate == Fate::Refused) {
             self.counters.out_requests -= 1;
             self.counters.out_segs -= 1;
-            self.half_open.change(slot, HalfOpen::on_refused);
+            self.tables.half_open.change(slot, HalfOpen::on_refused);
             self.queue_syn_ack(slot);
         }
     }
 
     /// Handles every deadline that has passed.
     pub(crate) fn on_half_open_timeouts(&mut self, now: Instant) {
-        while let Some(slot) = self.half_open.expired(now) {
-            let listener = self.half_open.at(slot).and_then(|entry| self.listeners.get(entry.listener));
+        while let Some(slot) = self.tables.half_open.expired(now) {
+            let listener =
+                self.tables.half_open.at(slot).and_then(|entry| self.listeners.get(entry.listener));
             let waited = listener.and_then(|listener| {
                 let mut cx = stack_cx!(self, now);
-                self.half_open.change(slot, |entry| entry.on_timeout(&mut cx, &listener.options.conn))
+                self.tables.half_open.change(slot, |entry| entry.on_timeout(&mut cx, &listener.options.conn))
             });
             match waited {
                 Some(Waited::Again) => self.queue_syn_ack(slot),
@@ -309,7 +309,7 @@ impl Stack {
 
     /// A view of one, as the connection that it would become.
     pub(crate) fn view_half_open(&self, id: ConnId) -> Option<Conn> {
-        let (_, entry) = self.half_open.find(id)?;
+        let (_, entry) = self.tables.half_open.find(id)?;
         let options = &self.listeners.get(entry.listener)?.options.conn;
         let (mut pool, mut counters, mut totals) =
             (BufferPool::new(), Counters::default(), Totals::default());

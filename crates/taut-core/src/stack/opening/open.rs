@@ -7,7 +7,7 @@ use crate::conn::handshake::Birth;
 use crate::conn::{Conn, StackCx};
 use crate::settings::options::{ConnOptions, ListenOptions};
 use crate::stack::tables::demux::Owner;
-use crate::stack::{ConnMut, Stack, owner_tuple, stack_cx};
+use crate::stack::{ConnMut, Stack, stack_cx};
 use crate::words::{ConnId, ConnectError, Endpoint, Instant, ListenError, ListenerId, Tuple};
 
 impl Stack {
@@ -105,7 +105,7 @@ impl Stack {
             None => Some((tuple, None)),
             Some(Owner::Conn(_) | Owner::HalfOpen(_) | Owner::Flow(_)) => None,
             Some(Owner::TimeWait(slot)) => {
-                let entry = self.time_wait.get(slot)?;
+                let entry = self.tables.time_wait.get(slot)?;
                 if !entry.may_reuse_for_connect(now) {
                     return None;
                 }
@@ -118,15 +118,14 @@ impl Stack {
     }
 
     pub(crate) fn owner(&mut self, tuple: &Tuple) -> Option<Owner> {
-        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
-        self.demux.find(tuple, |owner| owner_tuple(tables, owner))
+        self.tables.find(tuple)
     }
 
     pub(crate) fn forget_time_wait(&mut self, slot: u32) {
-        if let Some(entry) = self.time_wait.get(slot) {
+        if let Some(entry) = self.tables.time_wait.get(slot) {
             let tuple = Tuple { local: entry.local, peer: entry.peer };
-            self.demux.remove(&tuple, Owner::TimeWait(slot));
-            self.time_wait.remove(slot);
+            self.tables.demux.remove(&tuple, Owner::TimeWait(slot));
+            self.tables.time_wait.remove(slot);
         }
     }
 
@@ -139,7 +138,7 @@ impl Stack {
         options: &ConnOptions,
         make: impl FnOnce(&mut StackCx<'_>, &Birth<'_>) -> Conn,
     ) -> ConnId {
-        let id = self.table.next_id();
+        let id = self.tables.conns.next_id();
         let birth = Birth {
             tuple,
             generation: id.generation,
@@ -149,10 +148,9 @@ impl Stack {
         };
         let mut cx = stack_cx!(self, now);
         let conn = make(&mut cx, &birth);
-        let slot = self.table.insert(conn);
-        self.pool.budget.set_connections(self.table.len());
-        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
-        self.demux.insert(&tuple, Owner::Conn(slot), |owner| owner_tuple(tables, owner));
+        let slot = self.tables.conns.insert(conn);
+        self.pool.budget.set_connections(self.tables.conns.len());
+        self.tables.insert(&tuple, Owner::Conn(slot));
         self.settle(now, slot);
         id
     }
@@ -188,7 +186,7 @@ impl Stack {
     pub fn accept(&mut self, id: ListenerId) -> Option<(ConnId, SocketAddr)> {
         let listener = self.listeners.get_mut(id)?;
         while let Some(conn_id) = listener.ready.pop_front() {
-            if let Some(conn) = self.table.get(conn_id) {
+            if let Some(conn) = self.tables.conns.get(conn_id) {
                 return Some((conn_id, conn.tuple.peer.into()));
             }
         }
@@ -201,7 +199,7 @@ impl Stack {
         let Some(listener) = self.listeners.remove(id) else { return };
         self.close_filter(id);
         for half_open in listener.by_age {
-            if let Some((slot, _)) = self.half_open.find(half_open) {
+            if let Some((slot, _)) = self.tables.half_open.find(half_open) {
                 self.drop_half_open(slot);
             }
         }
@@ -214,7 +212,7 @@ impl Stack {
 
     /// The connection with that name, unless it was released.
     pub fn conn_mut(&mut self, id: ConnId) -> Option<ConnMut<'_>> {
-        self.table.get(id).filter(|conn| conn.flags.held)?;
+        self.tables.conns.get(id).filter(|conn| conn.flags.held)?;
         Some(ConnMut::new(self, id.slot))
     }
 }

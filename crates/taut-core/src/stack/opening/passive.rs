@@ -26,7 +26,7 @@ impl Stack {
         min_iss: Option<u32>,
     ) {
         let Arrival { header: syn, mark, .. } = segment.arrival;
-        if self.flows.filter(listener).is_some() {
+        if self.tables.flows.filter(listener).is_some() {
             if self.on_flow_syn(now, tuple, listener, (syn, mark), min_iss) {
                 self.send_cookie(now, tuple, listener, syn);
             }
@@ -61,7 +61,7 @@ impl Stack {
         let Some(entry) = self.listeners.get(listener) else { return };
         let birth = Birth {
             tuple: *tuple,
-            generation: self.half_open.next_id().generation,
+            generation: self.tables.half_open.next_id().generation,
             options: &entry.options.conn,
             isn: min_iss.unwrap_or_else(|| self.secrets.isn(tuple, now)),
             timestamp_offset: self.secrets.timestamp_offset(tuple),
@@ -74,7 +74,7 @@ impl Stack {
     /// Whoever has waited longest for the end of its handshake gives way.
     fn drop_oldest_half_open(&mut self, listener: ListenerId) {
         while let Some(id) = self.listeners.get_mut(listener).and_then(|entry| entry.by_age.pop_front()) {
-            let oldest = self.half_open.find(id).map(|(slot, _)| slot);
+            let oldest = self.tables.half_open.find(id).map(|(slot, _)| slot);
             if let Some(slot) = oldest {
                 self.counters.req_q_full_drop += 1;
                 return self.drop_half_open(slot);
@@ -129,7 +129,7 @@ impl Stack {
         }
         let birth = Birth {
             tuple: *tuple,
-            generation: self.half_open.next_id().generation,
+            generation: self.tables.half_open.next_id().generation,
             options: &entry.options.conn,
             isn: ack.ack.wrapping_sub(1),
             timestamp_offset: self.secrets.timestamp_offset(tuple),
