@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use taut_testbed::{Scratch, live};
+use taut_testbed::{Scratch, eventually, live};
 
 fn taut(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_taut")).args(args).output().unwrap()
@@ -284,6 +284,17 @@ fn live_goodput_is_the_simulators_on_thirteen_links() {
     assert!(unknown.is_empty(), "10 % or more apart: {unknown:?}");
 }
 
+/// Whether a process catches SIGINT, and holds a descriptor of a network namespace: a live run.
+fn runs_live(pid: u32) -> bool {
+    const INTERRUPT: u64 = 1 << (2 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let mut places = open.filter_map(|file| std::fs::read_link(file.path()).ok());
+    u64::from_str_radix(caught.trim(), 16).unwrap() & INTERRUPT != 0
+        && places.any(|place| place.to_string_lossy().starts_with("net:["))
+}
+
 #[test]
 fn live_runs_end_when_asked_and_leave_nothing() {
     if !live::ready(&["tc", "kill"]) {
@@ -297,13 +308,11 @@ fn live_runs_end_when_asked_and_leave_nothing() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id()));
-    assert_eq!(name.unwrap().trim(), "taut", "it runs");
+    eventually("a live run", || runs_live(child.id()));
     let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(asked.success());
     let mut status = None;
-    for _ in 0..100 {
+    for _ in 0..600 {
         status = child.try_wait().unwrap();
         if status.is_some() {
             break;

@@ -136,14 +136,20 @@ fn vm_21_a_virtual_machine_by_each_kind_of_socket() {
         let socket = folder.join("net");
         let at = socket.to_str().unwrap();
         let options = ["gateway", option, at, "--search", "example.org", "-t", "7081:7081"];
-        let mut running = lab.spawn(taut(&options).stdin(Stdio::null()).stderr(Stdio::piped()));
-        running.wait_for("waiting for a virtual machine");
+        let log = folder.join("log");
+        let stderr = std::fs::File::create(&log).unwrap();
+        let running = lab.spawn(taut(&options).stdin(Stdio::null()).stderr(stderr));
+        let says = |text, times| {
+            eventually(text, || std::fs::read_to_string(&log).unwrap().matches(text).count() >= times);
+        };
+        says("waiting for a virtual machine at", 1);
         for round in 0..2 {
             if round > 0 {
-                // The gateway looks twice a second whether the machine at a datagram socket is gone.
-                std::thread::sleep(std::time::Duration::from_secs(2));
+                says("the virtual machine is gone", round);
             }
             let stack = machine(option, &socket, &folder.join(format!("own{round}")));
+            // The gateway looks twice a second whether a machine is at a datagram socket.
+            says("a virtual machine is there", round + 1);
             let mut stream = blocking::TcpStream::connect(&stack, place).unwrap();
             let mut said = String::new();
             stream.read_to_string(&mut said).unwrap();
