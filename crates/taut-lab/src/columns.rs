@@ -1,5 +1,5 @@
 //! The columns of a run's tables: names, units, and what they mean. The files' first lines are made of these,
-//! and `taut lab metrics` prints them. Called by `files.rs` and the command.
+//! and `taut lab metrics` prints them. Called by `output/files.rs` and the command.
 
 use taut_core::Gate;
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: a RunData per run, a RunSet per scenario
-//!                       metrics.rs: what can be measured                └─▶ table.rs, files.rs, report/
+//!                       metrics.rs: what can be measured                └─▶ output/, report/
 //!   runner.rs: all of a scenario's runs      sweep.rs: a scenario with every combination of changes
 //! ```
 //!
@@ -11,22 +11,14 @@
 //! tables: what needs no system, and so can run in a browser. A program steps through a run with
 //! [`sim::Simulation`].
 
-pub mod capture;
 pub mod columns;
 pub mod data;
-pub mod events;
-#[cfg(feature = "live")]
-pub mod files;
-#[cfg(feature = "live")]
-mod flent;
 pub mod job;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod metrics;
-#[cfg(feature = "parquet")]
-mod parquet;
-mod pcap;
-pub mod pcapng;
+mod output;
+mod recorded;
 #[cfg(feature = "live")]
 pub mod report;
 #[cfg(feature = "live")]
@@ -36,6 +28,9 @@ mod shares;
 pub mod sim;
 pub mod stats;
 pub mod sweep;
-pub mod table;
-pub mod trace;
 mod view;
+
+#[cfg(feature = "live")]
+pub use output::files;
+pub use output::{capture, events, table};
+pub use recorded::{pcapng, trace};

@@ -27,7 +27,6 @@ mod path;
 mod results;
 mod taut_end;
 
-use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -43,7 +42,7 @@ use apps::{FlowPlan, Sender};
 use backlog::Backlog;
 use beside::Senders;
 use kernel_end::KernelSender;
-use link::{Link, NET};
+use link::{Link, NET, context};
 use path::Path;
 use taut_end::Taut;
 
@@ -94,10 +93,6 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
         run.join().unwrap_or_else(|_| Err(RunError::Impossible("a live run's thread ended".into())))
     });
     data.map(|data| Outcome { data, ..Outcome::default() })
-}
-
-fn context(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
-    move |error| RunError::Impossible(format!("{what}: {error}"))
 }
 
 fn size(text: &Option<Text<Bytes>>) -> usize {

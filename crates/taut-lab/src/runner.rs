@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use taut_testbed::has_qdisc;
 
 use crate::data::{Engine, RunData, RunSet};
-use crate::files::{Directory, FileError};
 use crate::job::{Job, LiveDevice, Outcome, RunError};
+use crate::output::files::{Directory, FileError};
+use crate::output::table;
 use crate::scenario::{Document, LoadError, Variation};
-use crate::{live, sim, table};
+use crate::{live, sim};
 
 /// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has,
 /// or a queue discipline. In a live run of the stack, the kernel sends the flows beside.

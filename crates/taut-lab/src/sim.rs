@@ -16,14 +16,14 @@ use std::rc::Rc;
 use taut_core::{ConnId, ConnInfo, Duration, Instant, Report};
 use taut_sim::{BEGIN, Counts, HostId, World};
 
-use crate::capture::Capture;
 use crate::data::{
     Engine, Flow, GATES, Histogram, HostCounts, Interval, LossWindow, Meta, PacketPoint, RunData, SCHEMA,
     Series, Share, Traced,
 };
-use crate::events::EventLog;
 use crate::job::{Job, Outcome, RunError};
 use crate::metrics::{self, Measured};
+use crate::output::capture::Capture;
+use crate::output::events::EventLog;
 use crate::shares::{Recorder, Seen};
 use crate::stats::Tally;
 use crate::view;

@@ -9,8 +9,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::data::{Cell, Engine, RunSet};
+use crate::output::table;
 use crate::scenario::{Change, Document, LoadError, keys};
-use crate::{stats, table};
+use crate::stats;
 
 /// A grid, as in its file.
 #[derive(Clone, Debug, Deserialize)]

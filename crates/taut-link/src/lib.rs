@@ -10,13 +10,13 @@
 //!                  └ netem.rs       a path: delay, loss, disorder (random.rs), before one of the others
 //!                      │
 //!                      ▼
-//!                  device, or nic.rs: a ring (bql.rs), a line (line.rs), interrupts, and back up (gro.rs)
+//!                  device, or nic/: a ring (bql.rs), a line (line.rs), interrupts, and back up (gro.rs)
 //! ```
 //!
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
-//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) describes a discipline in the words of
-//! `tc` and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose
-//! wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`]
+//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`disciplines/spec.rs`) describes a discipline in the words
+//! of `tc` and builds a [`Tree`] (`disciplines/tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple
+//! link, whose wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`]
 //! (`policer.rs`) drops without a queue. [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
 //! [`Spread`] (`spread.rs`) records how full a queue was.
 //!
@@ -60,50 +60,39 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod bql;
-mod codel;
 mod delay;
-mod fifo;
-mod fq;
-mod fq_codel;
-mod gro;
-mod line;
-mod netem;
+mod disciplines;
 mod nic;
-mod pfifo_fast;
 mod policer;
 mod qdisc;
-mod qdisc_spec;
 mod quantity;
 mod random;
 mod spec;
 mod spread;
-mod tbf;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod tree;
 
-pub use bql::{Bql, BqlSpec};
 pub use delay::Delay;
-pub use fifo::Fifo;
-pub use fq::{Fq, FqSpec, FqStats};
-pub use fq_codel::{FqCodel, FqCodelSpec, FqCodelStats};
-pub use gro::Gro;
-pub use line::Line;
-pub use netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Share};
+pub use disciplines::fifo::Fifo;
+pub use disciplines::fq::{Fq, FqSpec, FqStats};
+pub use disciplines::fq_codel::{FqCodel, FqCodelSpec, FqCodelStats};
+pub use disciplines::netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Share};
+pub use disciplines::pfifo_fast::PfifoFast;
+pub use disciplines::spec::{QdiscSpec, QdiscSpecError, TbfLimit, TbfSpec};
+pub use disciplines::tbf::Tbf;
+pub use disciplines::tree::{QdiscDetails, QdiscReport, Tree};
+pub use nic::bql::{Bql, BqlSpec};
+pub use nic::gro::Gro;
+pub use nic::line::Line;
 pub use nic::{Arrival, Nic, NicSpec};
-pub use pfifo_fast::PfifoFast;
 pub use policer::{Policer, PolicerSpec};
 pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
-pub use qdisc_spec::{QdiscSpec, QdiscSpecError, TbfLimit, TbfSpec};
 pub use quantity::{Quantity, QuantityError, Rate, TimeText, parse_size, parse_time};
 pub use random::Chance;
 pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
-pub use tbf::Tbf;
 pub use trace::{Moment, Trace, TraceLine};
-pub use tree::{QdiscDetails, QdiscReport, Tree};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

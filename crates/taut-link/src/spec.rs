@@ -9,9 +9,9 @@ use core::str::FromStr;
 use taut_core::Duration;
 
 use crate::delay::Delay;
-use crate::qdisc_spec::{QdiscSpec, TX_QUEUE_LEN, TbfLimit, TbfSpec};
+use crate::disciplines::spec::{QdiscSpec, TX_QUEUE_LEN, TbfLimit, TbfSpec};
+use crate::disciplines::tree::Tree;
 use crate::quantity::{QuantityError, Rate, parse_size, parse_time};
-use crate::tree::Tree;
 
 /// Smallest default burst of a line: one packet of Ethernet's length.
 const BURST_MIN_BYTES: u32 = 1_514;

@@ -30,10 +30,10 @@ use taut_core::{
 };
 
 use crate::event::AlarmId;
-use crate::fabric::Fabric;
 use crate::failure::{Failure, Kind};
-use crate::host::Host;
 use crate::ids::{AppId, HostId};
+use crate::parts::fabric::Fabric;
+use crate::parts::host::Host;
 use crate::pattern::Pattern;
 use crate::probe::ProbeEvent;
 use crate::rng::Rng;

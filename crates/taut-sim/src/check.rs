@@ -16,8 +16,8 @@ use taut_core::{Blocked, ConnId, ConnInfo, Instant, State};
 use taut_link::{BANDS, Qdisc, QdiscSpec, Tree};
 
 use crate::failure::{Failure, Kind};
-use crate::host::Host;
 use crate::packet::Claim;
+use crate::parts::host::Host;
 use crate::world::World;
 
 /// How often the invariants are checked.
@@ -65,7 +65,7 @@ fn fail(world: &World, kind: Kind, why: String) -> Result<(), Failure> {
 }
 
 fn packets(world: &World) -> Result<(), Failure> {
-    let wires: usize = world.fabric.wires.iter().map(crate::wire::Wire::len).sum();
+    let wires: usize = world.fabric.wires.iter().map(crate::parts::wire::Wire::len).sum();
     let ports = world.routers.iter().flat_map(|router| &router.ports).map(|port| &port.queue);
     let roots = world.hosts.iter().map(|host| &host.root);
     let queues: usize = ports.clone().chain(roots.clone()).map(Qdisc::backlog_packets).sum();

@@ -1,7 +1,7 @@
 //! A deterministic network simulator that runs the real stack.
 //!
 //! ```text
-//!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
+//!   parts/:   app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
 //!   world.rs: the whole network, one clock that jumps (event.rs), one seed (rng.rs)
 //!   ethernet.rs: hosts on an Ethernet behind a switch, with their link layer
 //!   worlds/:  random worlds by the thousand, and what must hold in each
@@ -36,40 +36,35 @@
 
 pub mod app;
 mod check;
-mod cpu;
 pub mod ethernet;
 mod event;
-mod fabric;
 mod failure;
-mod fault;
-mod host;
 mod ids;
 mod mutate;
 mod packet;
+mod parts;
 mod pattern;
 pub mod probe;
 mod rng;
-mod router;
 pub mod topology;
-mod wire;
 mod world;
 pub mod worlds;
 
 pub use app::{App, AppCx};
 pub use check::Checks;
-pub use cpu::{Counts, CpuModel, LostWakeup, Wakeups};
 pub use event::BEGIN;
 pub use failure::{Failure, Kind};
-pub use fault::{Faults, GilbertElliott, Lies};
-pub use host::{Host, HostSpec, Returns};
 pub use ids::{AppId, HostId, NodeId, RouterId, WireId};
 pub use packet::PacketId;
+pub use parts::cpu::{Counts, CpuModel, LostWakeup, Wakeups};
+pub use parts::fault::{Faults, GilbertElliott, Lies};
+pub use parts::host::{Host, HostSpec, Returns};
+pub use parts::wire::WireCounts;
 pub use pattern::Pattern;
 pub use probe::{Interest, PacketView, Place, Probe, ProbeEvent};
 pub use rng::Rng;
 pub use taut_link::QdiscSpec;
 pub use topology::{Chain, Dumbbell, DumbbellSpec, Pair};
-pub use wire::WireCounts;
 pub use world::{PortSpec, PortState, Progress, World};
 
 #[cfg(doctest)]

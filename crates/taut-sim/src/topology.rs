@@ -8,8 +8,8 @@ use taut_core::{ConnOptions, Duration, Instant};
 use taut_link::Rate;
 
 use crate::app::{Bulk, Sink, SinkStats};
-use crate::host::HostSpec;
 use crate::ids::{HostId, RouterId, WireId};
+use crate::parts::host::HostSpec;
 use crate::world::{PortSpec, World};
 
 /// Two hosts and a cable.

@@ -3,7 +3,7 @@
 //!
 //! The seed decides everything random, and nothing depends on memory addresses or hash order: the same calls
 //! with the same seed give the same run. [`World::digest`] shows this without storing the run.
-//! `world/build.rs` makes the parts of a world, `fabric.rs` has what they share.
+//! `world/build.rs` makes the parts of a world, `parts/fabric.rs` has what they share.
 
 mod build;
 
@@ -13,14 +13,14 @@ use taut_core::{Duration, Instant, Stack};
 use taut_link::{PolicerSpec, Qdisc, QdiscSpec, Rate, Trace};
 
 use crate::check::{self, Checks};
-use crate::cpu::Counts;
 use crate::event::{AlarmId, BEGIN};
-use crate::fabric::{Fabric, Owner};
 use crate::failure::{Failure, Kind};
-use crate::host::Host;
 use crate::ids::{HostId, RouterId, WireId};
-use crate::router::Router;
-use crate::wire::{End, WireCounts};
+use crate::parts::cpu::Counts;
+use crate::parts::fabric::{Fabric, Owner};
+use crate::parts::host::Host;
+use crate::parts::router::Router;
+use crate::parts::wire::{End, WireCounts};
 use build::Link;
 
 /// A router's port: any queue discipline in front of a line.

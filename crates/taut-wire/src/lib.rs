@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
-//!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
-//!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
+//!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp/mod.rs, options.rs  |
+//!              fragment.rs           | tcp/fast_open.rs udp.rs icmp.rs quoted.rs
 //!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
-//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs domain.rs, in UDP; membership.rs, over IP
+//!   link/: ethernet.rs, arp.rs, ndp.rs, router.rs; dhcp.rs and domain.rs, in UDP; membership.rs, over IP
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -43,43 +43,40 @@
 #[cfg(test)]
 extern crate std;
 
-pub mod arp;
 pub mod checksum;
-pub mod dhcp;
-pub mod domain;
 mod error;
-pub mod ethernet;
-mod fast_open;
 pub mod fragment;
 pub mod icmp;
 pub mod ip;
-pub mod membership;
-pub mod ndp;
+mod link;
 mod quoted;
 pub mod raw;
-pub mod router;
 pub mod tcp;
-mod tcp_options;
 #[cfg(test)]
 mod testing;
 pub mod udp;
 pub mod virtio;
 
-pub use arp::Arp;
 pub use checksum::Sum;
-pub use dhcp::{DhcpAnswer, DhcpAsked, DhcpGrant, DhcpKind, DhcpMessage, DhcpReply, DhcpTerms, FewAddresses};
 pub use error::ParseError;
-pub use ethernet::{EthernetHeader, Mac, ether_type};
-pub use fast_open::{Cookie, FastOpen};
 pub use fragment::Fragment;
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
-pub use membership::{GroupQuery, GroupRecord};
-pub use ndp::Ndp;
+pub use link::arp::Arp;
+pub use link::dhcp::{
+    DhcpAnswer, DhcpAsked, DhcpGrant, DhcpKind, DhcpMessage, DhcpReply, DhcpTerms, FewAddresses,
+};
+pub use link::ethernet::{EthernetHeader, Mac, ether_type};
+pub use link::membership::{GroupQuery, GroupRecord};
+pub use link::ndp::Ndp;
+pub use link::router::{
+    Advertising, PrefixInformation, RouterAdvertisement, RouterOption, RouterSolicitation,
+};
+pub use link::{arp, dhcp, domain, ethernet, membership, ndp, router};
 pub use quoted::Quoted;
-pub use router::{Advertising, PrefixInformation, RouterAdvertisement, RouterOption, RouterSolicitation};
+pub use tcp::fast_open::{Cookie, FastOpen};
+pub use tcp::options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use tcp::{Flags, TcpHeader};
-pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use udp::UdpHeader;
 pub use virtio::{GsoType, VnetHeader};
 

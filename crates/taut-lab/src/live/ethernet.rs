@@ -16,8 +16,7 @@ use std::io;
 use taut_device::{Cidr, Interface, Packet, PacketOptions};
 use taut_testbed::{Kernel, Port, Service};
 
-use super::context;
-use super::link::{self, Link, NET, OwnQueue};
+use super::link::{self, Link, NET, OwnQueue, context};
 use crate::job::RunError;
 use crate::scenario::{Kind, Scenario, Variation};
 

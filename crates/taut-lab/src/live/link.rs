@@ -1,13 +1,14 @@
 //! The link of a live run: the sender's end, the emulated path, and the kernel at the other end, all as the
 //! scenario describes them. Called by `live.rs`.
 
+use std::io;
+
 use taut_core::LinkCaps;
 use taut_device::{Cidr, TunOptions};
 use taut_driver::Device;
 use taut_link::{NicSpec, QdiscSpec, Rate, TbfSpec};
 use taut_testbed::{Kernel, Peer, Port, Service, Subnet, Switch, Ways};
 
-use super::context;
 use super::path::Path;
 use crate::job::RunError;
 use crate::scenario::{BurstSpec, FaultSpec, HostText, Kind, Scenario};
@@ -36,6 +37,11 @@ pub(super) struct Link<Near> {
     pub(super) peer: Peer,
     /// The kernel between an Ethernet cable and the path.
     pub(super) router: Option<Kernel>,
+}
+
+/// Names what failed, for `map_err`.
+pub(super) fn context(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
+    move |error| RunError::Impossible(format!("{what}: {error}"))
 }
 
 /// The link from taut to the kernel.

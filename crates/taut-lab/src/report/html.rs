@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::figures::{Case, Figure, MOST_VARIANTS, cases};
-use super::list::of_case;
 use super::picture::Key;
+use super::pictures::of_case;
 use super::scale::{Quantity, grouped};
 use super::svg::escape;
 use super::theme::page_sheet;

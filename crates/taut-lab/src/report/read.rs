@@ -1,7 +1,7 @@
 //! Reads the files that a run left in a directory: that of a scenario with all its runs, or that of one run.
 //!
-//! The counterpart of `files.rs`, which writes them; docs/lab.md describes the files. Series that do not
-//! exist are empty: only the first seed of each variant has them. Called by `taut plot`.
+//! The counterpart of `output/files.rs`, which writes them; docs/lab.md describes the files. Series that do
+//! not exist are empty: only the first seed of each variant has them. Called by `taut plot`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::data::{
     AckRow, GATES, GROUPS, Interval, PacketPoint, PointKind, RunData, RunSet, SCHEMA, Series, ShareLine,
     SharePoint, Shares,
 };
-use crate::files::run_name;
+use crate::output::files::run_name;
 
 /// The file of a scenario's directory.
 const SUMMARY: &str = "summary.json";
@@ -297,8 +297,8 @@ fn packet(row: &Row<'_>) -> Result<PacketPoint, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Directory;
     use crate::job::Outcome;
+    use crate::output::files::Directory;
     use taut_testbed::Scratch;
 
     fn example() -> RunSet {

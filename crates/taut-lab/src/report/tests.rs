@@ -275,7 +275,7 @@ fn flows_add_up_and_the_queue_of_their_host_counts_once() {
         .map(|id| Flow { id, from: if id == 2 { "other" } else { "client" }.into(), ..Flow::default() })
         .collect();
     run.series = (0..3).map(|flow| Series { flow, points: vec![sample(1, 0.1)] }).collect();
-    let stack = super::queues::Stack::of(&run);
+    let stack = super::pictures::queues::Stack::of(&run);
     // On the way, bottleneck, device, unsent: two hosts, three flows, one bottleneck.
     let parts = stack.parts.map(|part| part[0] as u64);
     assert_eq!(parts, [3 * 22_000 - 2 * 4_000 - 2_000, 2_000, 2 * 4_000, 3 * 5_000]);

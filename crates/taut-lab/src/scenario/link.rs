@@ -21,7 +21,7 @@ pub struct Link {
     /// Other rates, each from a time on, in the order of these times; also on the way back, unless that has its own.
     #[serde(default)]
     pub steps: Vec<RateStep>,
-    /// In the place of the rate, a file with what a line could carry: `trace.rs` says in which formats.
+    /// Replaces the rate: a file with what a line could carry, in a format of `recorded/trace.rs`.
     pub trace: Option<String>,
     /// The same on the way back.
     pub back_trace: Option<String>,

@@ -14,7 +14,8 @@ use toml::{Table, Value};
 
 use super::controllers::with_param;
 use super::{Case, Scenario, Variant, keys};
-use crate::{metrics, trace};
+use crate::metrics;
+use crate::recorded::trace;
 
 /// Why a file or a change to it is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

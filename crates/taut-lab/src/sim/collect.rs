@@ -7,9 +7,9 @@ use taut_core::{ConnId, ConnInfo, Duration, Instant};
 use taut_sim::{BEGIN, HostId, Interest, PacketView, Place, Probe, ProbeEvent};
 use taut_wire::tcp::Flags;
 
-use crate::capture::Capture;
 use crate::data::{AckRow, PacketPoint, PointKind};
-use crate::events::EventLog;
+use crate::output::capture::Capture;
+use crate::output::events::EventLog;
 use crate::stats::{Tally, Thinned};
 use crate::view;
 

@@ -11,14 +11,14 @@ use taut_link::{Line, NicSpec, Policer, TraceLine};
 use super::{PortSpec, World};
 use crate::app::App;
 use crate::check::Checks;
-use crate::fabric::Owner;
-use crate::fault::Faults;
-use crate::host::{Alarms, Host, HostSpec};
 use crate::ids::{AppId, HostId, NodeId, RouterId, WireId};
+use crate::parts::fabric::Owner;
+use crate::parts::fault::Faults;
+use crate::parts::host::{Alarms, Host, HostSpec};
+use crate::parts::router::{NO_ROUTE, Port, Router};
+use crate::parts::wire::{End, Wire};
 use crate::pattern;
 use crate::probe::Probe;
-use crate::router::{NO_ROUTE, Port, Router};
-use crate::wire::{End, Wire};
 
 /// A link, for routing.
 #[derive(Clone, Copy, Debug)]

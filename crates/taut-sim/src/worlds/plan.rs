@@ -10,8 +10,8 @@ use taut_link::Rate;
 
 use super::talk::Script;
 use crate::event::BEGIN;
-use crate::fault::{Faults, Lies};
-use crate::host::HostSpec;
+use crate::parts::fault::{Faults, Lies};
+use crate::parts::host::HostSpec;
 use crate::rng::Rng;
 use parts::{changes, faults, hosts, port_queue, set, talks};
 

@@ -13,8 +13,8 @@ use super::plan::{Plan, Shape};
 use super::talk::Talker;
 use crate::check::Checks;
 use crate::failure::{Failure, Kind};
-use crate::fault::Faults;
 use crate::ids::{HostId, WireId};
+use crate::parts::fault::Faults;
 use crate::topology::Pair;
 use crate::world::{PortSpec, World};
 

@@ -6,10 +6,10 @@ use taut_core::{Duration, Instant, SetOption, StackConfig};
 use taut_link::{BqlSpec, Rate};
 
 use super::{Change, Conversation, Draw, Feature, Shape, ms, pick, spread, us};
-use crate::cpu::{CpuModel, Wakeups};
 use crate::event::BEGIN;
-use crate::fault::{Faults, GilbertElliott};
-use crate::host::{HostSpec, Returns};
+use crate::parts::cpu::{CpuModel, Wakeups};
+use crate::parts::fault::{Faults, GilbertElliott};
+use crate::parts::host::{HostSpec, Returns};
 use crate::rng::Rng;
 use crate::worlds::talk::{Ending, Opening, Reading, Script};
 
