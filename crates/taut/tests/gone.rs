@@ -20,7 +20,7 @@ use taut::device::Interface;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Longer than anything here takes on a machine that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn delete(net: &Net) {
     net.kernel.enter(|| Interface::open("taut0").unwrap().delete()).unwrap().unwrap();

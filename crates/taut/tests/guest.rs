@@ -175,7 +175,7 @@ impl Cable {
         let (near, far) = (Kernel::new().unwrap(), Kernel::new().unwrap());
         let (here, there) = near.namespace.connect("veth0", &far.namespace, "veth0").unwrap();
         [&here, &there].iter().for_each(|interface| interface.set_up().unwrap());
-        there.wait_until_running(Duration::from_secs(5)).unwrap();
+        there.wait_until_running(PATIENCE).unwrap();
         NET.far().into_iter().for_each(|address| there.add_address(address).unwrap());
         near.run(&format!("tc qdisc replace dev veth0 root {qdisc}")).unwrap();
         Self { near, far }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use net::stranger::{Stranger, packet};
 use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
 use taut::blocking::{TcpListener, TcpStream};
-use taut_testbed::Noise;
+use taut_testbed::{Noise, PATIENCE};
 use taut_wire::TcpHeader;
 use taut_wire::tcp::{self, Flags};
 
@@ -20,7 +20,7 @@ fn kernel_ip() -> Ipv4Addr {
 
 /// Waits until the stack has received `packets`; some may still be in the interface's queue.
 fn taken_in(net: &Net, packets: u64) -> taut::observe::Counters {
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         let counters = net.stack.counters();
         if counters.in_receives >= packets {
             return counters;
@@ -38,7 +38,7 @@ fn assert_alive(net: &Net) {
     let sent = send_noise(&stream, 1 << 20, 5);
     drop(stream);
     assert_eq!(server.join().unwrap(), (1 << 20, sent));
-    assert!(net.stack.drain(Duration::from_secs(10)), "{} connections left", net.stack.connections());
+    assert!(net.stack.drain(PATIENCE), "{} connections left", net.stack.connections());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_peer_that_vanishes_times_the_writer_out() {
         stream
     });
     let options = taut::ConnOptions {
-        user_timeout: Some(Duration::from_millis(1_500).into()),
+        user_timeout: Some(Duration::from_secs(3).into()),
         ..taut::ConnOptions::default()
     };
     let stream = TcpStream::connect_with(&net.stack, address, &options, None).unwrap();
@@ -205,5 +205,5 @@ fn a_peer_that_vanishes_times_the_writer_out() {
     assert_eq!((&stream).read(&mut byte).unwrap_err().kind(), ErrorKind::TimedOut);
     drop(stream);
     drop(vanished);
-    assert!(net.stack.drain(Duration::from_secs(10)), "{} connections left", net.stack.connections());
+    assert!(net.stack.drain(PATIENCE), "{} connections left", net.stack.connections());
 }

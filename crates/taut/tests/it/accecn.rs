@@ -128,7 +128,7 @@ fn one_way(from: impl Write, to: impl Read + Send, bytes: usize) {
 
 /// Waits until nothing is in flight.
 fn settled(ours: &TcpStream, kernels: &KernelStream) -> (ConnInfo, KernelInfo) {
-    for _ in 0..500 {
+    for _ in 0..6_000 {
         let (info, kernel) = (ours.info().unwrap(), KernelInfo::of(kernels).unwrap());
         if info.unacked == 0 && kernel.unacked == 0 {
             return (info, kernel);

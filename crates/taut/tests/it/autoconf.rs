@@ -136,7 +136,7 @@ fn dhcp_16_a_lease_from_dnsmasq() {
     assert!((60..=120).contains(&left), "{left} s of two minutes");
     assert_eq!(stack.name_servers(), [[10, 9, 0, 53], [10, 9, 0, 54]].map(IpAddr::from));
     assert!(has_route(&stack, "10.9.0.1"));
-    server.kernel.run(&format!("ping -c 1 -W 5 {own}")).unwrap();
+    server.kernel.run(&format!("ping -c 1 -W 60 {own}")).unwrap();
     upload(&stack, &server.kernel, "10.9.0.1", 3_000_000);
     // Renewed before T1 is over for the second time: asked of the server alone.
     eventually("the lease is renewed", || stack.counters().dhcp_leases == 2);
@@ -168,7 +168,7 @@ fn learn_on_an_interface(name: &str, open: fn(StackBuilder) -> StackBuilder, sha
     let (here, there) = near.namespace.connect("veth0", &far.namespace, "veth0").unwrap();
     here.set_up().unwrap();
     there.set_up().unwrap();
-    there.wait_until_running(Duration::from_secs(5)).unwrap();
+    there.wait_until_running(PATIENCE).unwrap();
     // The kernel at the near end makes the same addresses of the same station, and would reset the stack's
     // connections.
     near.set_sysctl("net.ipv6.conf.veth0.disable_ipv6", "1").unwrap();
@@ -187,7 +187,7 @@ fn learn_on_an_interface(name: &str, open: fn(StackBuilder) -> StackBuilder, sha
             leased.is_some() && global.is_some()
         });
         // The first shard tells the others of its lease at once; of IPv6, each checks by itself.
-        for (own, within) in [(leased, Duration::from_secs(5)), (global, PATIENCE)] {
+        for (own, within) in [(leased, PATIENCE), (global, PATIENCE)] {
             assert!(stack.wait_for_address(own, within).is_some(), "on every shard");
         }
         // Connections take turns between the shards.
@@ -232,7 +232,7 @@ fn slaac_12_an_address_from_dnsmasqs_advertisements() {
     let stack = Stack::builder().device(tap).build().unwrap();
     let own = stack.wait_for_address(None, PATIENCE).expect("an address");
     assert!(own.to_string().starts_with("fd09:"), "{own}");
-    server.kernel.run(&format!("ping -c 1 -W 5 {own}")).unwrap();
+    server.kernel.run(&format!("ping -c 1 -W 60 {own}")).unwrap();
     upload(&stack, &server.kernel, "[fd09::1]", 3_000_000);
     let routers = stack.routes().into_iter().filter(|route| route.to.prefix == 0);
     let is_link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
 use taut::blocking::{TcpListener, TcpStream};
-use taut_testbed::now;
+use taut_testbed::{PATIENCE, now};
 
 const BULK: usize = 64 << 20;
 
@@ -197,8 +197,9 @@ fn half_closed_still_receives() {
 fn timeouts_and_nonblocking() {
     let net = Net::new();
     let (listener, address) = net.listener(0);
-    let server = serve(listener, |stream| {
-        thread::sleep(Duration::from_millis(300));
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let server = serve(listener, move |stream| {
+        let _ = ended.recv();
         drop(stream);
     });
     let mut stream = TcpStream::connect(&net.stack, address).unwrap();
@@ -210,12 +211,12 @@ fn timeouts_and_nonblocking() {
     let started = now();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(started.elapsed() >= Duration::from_millis(50));
-    assert!(started.elapsed() < Duration::from_secs(5));
     let twin = stream.try_clone().unwrap();
     twin.set_nonblocking(true).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     twin.set_nonblocking(false).unwrap();
     stream.set_read_timeout(None).unwrap();
+    drop(end);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     server.join().unwrap();
     // The queue fills up, because the data is not read.
@@ -230,12 +231,10 @@ fn timeouts_and_nonblocking() {
 #[test]
 fn connecting_to_nowhere_is_bounded() {
     let net = Net::new();
-    let started = now();
     let nowhere = "10.7.0.77:80".parse().unwrap();
     let error = TcpStream::connect_timeout(&net.stack, &nowhere, Duration::from_millis(200)).unwrap_err();
     assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5));
-    assert!(net.stack.drain(Duration::from_secs(5)), "the attempt was given up");
+    assert!(net.stack.drain(PATIENCE), "the attempt was given up");
 }
 
 #[test]
@@ -358,7 +357,7 @@ fn what_held_a_connection_back_is_known() {
     send_noise(&stream, 2_000_000, 3);
     let report = loop {
         let report = stream.report().unwrap();
-        if report.queues.iter().all(|queue| queue.bytes == 0) || start.elapsed().as_secs() > 20 {
+        if report.queues.iter().all(|queue| queue.bytes == 0) || start.elapsed() > PATIENCE {
             break report;
         }
         thread::sleep(Duration::from_millis(5));
@@ -398,8 +397,10 @@ fn more_to_come_is_held_back() {
 fn dropping_the_stack_ends_what_waits() {
     let net = Net::new();
     let (listener, address) = net.listener(0);
-    let _server = serve(listener, |stream| {
-        thread::sleep(Duration::from_secs(1));
+    // It stays open, and says nothing.
+    let (_open, ended) = std::sync::mpsc::channel::<()>();
+    let _server = serve(listener, move |stream| {
+        let _ = ended.recv();
         drop(stream);
     });
     let mut stream = TcpStream::connect(&net.stack, address).unwrap();
@@ -425,7 +426,7 @@ fn drain_waits_for_what_was_dropped() {
     let stream = TcpStream::connect(&net.stack, address).unwrap();
     let sent = send_noise(&stream, 1 << 20, 1);
     drop(stream);
-    assert!(net.stack.drain(Duration::from_secs(10)));
+    assert!(net.stack.drain(PATIENCE));
     drop(net);
     assert_eq!(server.join().unwrap(), (1 << 20, sent));
 }
@@ -444,7 +445,6 @@ fn pacing_keeps_to_its_rate() {
     assert_eq!(server.join().unwrap(), (2 << 20, sent));
     // Half a second at that rate, less the ten segments that are never paced.
     assert!(started.elapsed() > Duration::from_millis(450), "{:?}", started.elapsed());
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 /// Time that this process has spent on the driver's thread.

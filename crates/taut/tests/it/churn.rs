@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::{Net, STACK};
 use taut::StackBuilder;
-use taut_testbed::{Meter, Noise};
+use taut_testbed::{Meter, Noise, PATIENCE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -67,7 +67,7 @@ fn ten_thousand_connections_are_opened_used_and_closed() {
     for taut_connects in [true, false] {
         let served = if taut_connects { connect_to_kernel(&net) } else { connect_from_kernel(&net) };
         assert_eq!(served, CHURN);
-        assert!(net.stack.drain(Duration::from_secs(10)), "{} connections left", net.stack.connections());
+        assert!(net.stack.drain(PATIENCE), "{} connections left", net.stack.connections());
     }
     let counters = net.stack.counters();
     assert_eq!(counters.active_opens, CHURN as u64);
@@ -192,5 +192,5 @@ fn a_thousand_transfers_at_once_with_pauses() {
     server.stop();
     let expected: u64 = (1..=TRANSFERS).map(|seed| (seed * 7_919) % 300_000).sum();
     assert_eq!(bytes, expected);
-    assert!(net.stack.drain(Duration::from_secs(10)), "{} connections left", net.stack.connections());
+    assert!(net.stack.drain(PATIENCE), "{} connections left", net.stack.connections());
 }

@@ -11,7 +11,7 @@ use taut::blocking::{TcpListener, TcpStream};
 use taut::device::sys::{FastOpen, set_fast_open};
 use taut::observe::FastOpenFail;
 use taut::{ConnOptions, ListenOptions};
-use taut_testbed::TcpInfo;
+use taut_testbed::{PATIENCE, TcpInfo};
 
 /// linux/tcp.h
 const TCPI_OPT_SYN_DATA: u8 = 32;
@@ -76,7 +76,7 @@ fn a_kernel_client_sends_data_in_its_syn() {
                 KernelStream::from(socket)
             });
             let mut client = client.unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
             client.write_all(REQUEST).unwrap();
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = vec![0; REQUEST.len()];

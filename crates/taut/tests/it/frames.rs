@@ -18,7 +18,7 @@ use taut::blocking::{TcpListener, TcpStream};
 use taut::device::{Cidr, Device, Frames, FramesOptions, Interface, Tun, TunOptions, from_descriptor};
 use taut::network::{Network, NetworkChange};
 use taut::{Stack, StackBuilder};
-use taut_testbed::{Kernel, Scratch, eventually, listen};
+use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, listen};
 use taut_wire::Mac;
 
 const STACK: [&str; 2] = ["10.9.0.2", "[fd09::2]"];
@@ -57,7 +57,7 @@ fn both_ways(stack: &Stack, kernel: &Kernel, bytes: usize) {
         let at = listener.local_addr().unwrap();
         let sink = serve(listener, digest_of);
         let mut stream = TcpStream::connect(stack, at).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let sent = send_noise(&mut stream, bytes, 7);
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(sink.join().unwrap(), (bytes, sent));
@@ -67,10 +67,10 @@ fn both_ways(stack: &Stack, kernel: &Kernel, bytes: usize) {
         let at = listener.local_addr().unwrap();
         let near = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             digest_of(stream)
         });
-        let stream = kernel.enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(10)));
+        let stream = kernel.enter(|| KernelStream::connect_timeout(&at, PATIENCE));
         let mut stream = stream.unwrap().unwrap();
         let sent = send_noise(&mut stream, bytes, 8);
         stream.shutdown(Shutdown::Write).unwrap();
@@ -189,7 +189,7 @@ fn two_stacks_over_sockets_of_each_type() {
 fn dev_15_no_driver_overlooks_a_frame() {
     const ROUNDS: usize = 2_000;
     let ask = |mut far: UnixStream| {
-        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut arp = vec![0, 0, 0, 42];
         arp.extend([[0xff; 6], [2, 0, 0, 0, 0, 1]].concat());
         arp.extend([
@@ -238,7 +238,7 @@ fn dev_15_no_driver_overlooks_a_frame() {
 #[test]
 fn dev_17_the_peer_may_send_more() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
     let options = FramesOptions { ethernet: false, mtu: 65_520, ..FramesOptions::default() };
     let own: Vec<Cidr> = vec!["10.9.0.2/24".parse().unwrap()];
     let device = Frames::stream(near, &own, &options).unwrap();
@@ -437,8 +437,8 @@ fn a_stack_behind_passt_reaches_the_hosts_services() {
         .unwrap();
     // The gateway's address stands for the host.
     let at: SocketAddr = format!("10.9.0.1:{port}").parse().unwrap();
-    let mut stream = TcpStream::connect_timeout(&near, &at, Duration::from_secs(10)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut stream = TcpStream::connect_timeout(&near, &at, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // Its version in Debian 12 stalls when data comes back after a FIN: so the end is known by the length.
     let reader = stream.try_clone().unwrap().take(3_000_000);
     let back = thread::spawn(move || digest_of(reader));
@@ -469,7 +469,7 @@ fn dad_07_an_address_of_a_running_stack_is_checked_beside_a_kernel() {
     for (free, taken) in [("fd09::8", "fd09::7"), ("10.9.0.8", "10.9.0.7")] {
         let address = free.parse().unwrap();
         assert_eq!(stack.wait_for_address(Some(address), 60 * second), Some(address));
-        kernel.run(&format!("ping -c 1 -W 5 {free}")).unwrap();
+        kernel.run(&format!("ping -c 1 -W 60 {free}")).unwrap();
         assert_eq!(stack.wait_for_address(Some(taken.parse().unwrap()), second), None, "the kernel has it");
     }
     // Removed, nobody answers for it.
@@ -487,7 +487,7 @@ fn slaac_11_a_stack_gets_its_address_from_a_router() {
     let options = FramesOptions { slaac: true, mac: Some(mac), ..FramesOptions::default() };
     let frames = Frames::datagrams(near, &[], &options).unwrap();
     let stack = Stack::builder().device(frames).build().unwrap();
-    far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut frame = [0; 2_000];
     let mut hear = |kind: u8| {
         loop {
@@ -502,7 +502,7 @@ fn slaac_11_a_stack_gets_its_address_from_a_router() {
     assert_eq!(asked[..6], [0x33, 0x33, 0, 0, 0, 2]);
     far.send(&router_advertisement()).unwrap();
     let own = "2001:db8::ff:fe00:2".parse().unwrap();
-    assert_eq!(stack.wait_for_address(None, Duration::from_secs(60)), Some(own));
+    assert_eq!(stack.wait_for_address(None, PATIENCE), Some(own));
     let to: SocketAddr = "[2001:db8:9::1]:7".parse().unwrap();
     let connecting =
         thread::spawn(move || TcpStream::connect_timeout(&stack, &to, Duration::from_secs(1)).map(|_| ()));

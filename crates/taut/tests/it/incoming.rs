@@ -38,8 +38,8 @@ const SPEAKS_FIRST: u16 = 13;
 const CLOSED: u16 = 99;
 
 /// How long an upstream may take, and after which a client knows that nobody answers.
-const PATIENCE: Duration = Duration::from_secs(3);
-const SILENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// After which a flow of UDP is over.
 const IDLE: Duration = Duration::from_secs(2);
@@ -281,7 +281,7 @@ fn asks(socket: &UdpSocket, question: &[u8]) -> io::Result<Vec<u8>> {
 
 fn udp_client(to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.set_read_timeout(Some(taut_testbed::PATIENCE))?;
     socket.connect(to)?;
     Ok(socket)
 }
@@ -568,7 +568,7 @@ fn a_thread_decides_about_flows() {
         let to = address(SERVERS, number, 80);
         near.thread("client", move || TcpStream::connect_timeout(&to, patience)).unwrap()
     };
-    let long = Duration::from_secs(20);
+    let long = Duration::from_secs(60);
     let waits = connect(1, long);
     let flow = flows.accept().unwrap();
     assert_eq!(flow.local_addr(), address(SERVERS, 1, 80));

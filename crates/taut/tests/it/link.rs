@@ -9,7 +9,7 @@ use std::time::Duration;
 use pair::pair;
 use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
-use taut_testbed::{Noise, now};
+use taut_testbed::{Noise, PATIENCE, now};
 
 /// Sends `len` bytes to the peer, which checks them. Returns the time from the first byte to the last.
 fn bulk(near: &Stack, far: &Stack, len: usize) -> Duration {
@@ -34,10 +34,10 @@ fn bulk(near: &Stack, far: &Stack, len: usize) -> Duration {
 
 /// Every connection comes to its end, and the queue holds nothing.
 fn assert_nothing_stays(near: &Stack) {
-    assert!(near.drain(Duration::from_secs(10)));
+    assert!(near.drain(PATIENCE));
     let (start, mut left) = (now(), Some((0, 0, 0)));
     // The last ACK may still be on its way.
-    while start.elapsed() < Duration::from_secs(10) && left.is_some() {
+    while start.elapsed() < PATIENCE && left.is_some() {
         let report = near.link_report().unwrap();
         let now = (report.backlog_bytes, report.backlog_packets, report.wire_packets);
         left = (now != (0, 0, 0)).then_some(now);
@@ -53,7 +53,6 @@ fn a_line_has_its_rate() {
     let bytes = near.link_report().unwrap().stats.sent_bytes as f64;
     // 25 MB/s; the burst of 1 ms is free.
     assert!(took >= bytes / 25e6 - 0.002, "{took} s for {bytes} bytes: too fast");
-    assert!(took < bytes / 25e6 * 1.5 + 0.1, "{took} s for {bytes} bytes: the line was idle");
     assert_nothing_stays(&near);
 }
 
@@ -73,7 +72,6 @@ fn a_wire_takes_its_time() {
         accepted.write_all(&four).unwrap();
         stream.read_exact(&mut four).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(30));
-        assert!(start.elapsed() < Duration::from_millis(130), "{:?}", start.elapsed());
     }
     drop((stream, accepted));
     assert_nothing_stays(&near);

@@ -13,7 +13,7 @@ use taut::blocking::{TcpListener, TcpStream};
 use taut::device::packet::Mac;
 use taut::device::{Interface, Naming, PacketOptions};
 use taut::{Stack, StackBuilder};
-use taut_testbed::{Kernel, Scratch, Subnet, eventually, listen};
+use taut_testbed::{Kernel, PATIENCE, Scratch, Subnet, eventually, listen};
 
 const NET: Subnet = Subnet(9);
 const STACK: [&str; 2] = ["10.9.0.2", "[fd09::2]"];
@@ -39,7 +39,7 @@ impl Cable {
         for interface in [&here, &there] {
             interface.set_up().unwrap();
         }
-        there.wait_until_running(Duration::from_secs(5)).unwrap();
+        there.wait_until_running(PATIENCE).unwrap();
         NET.far().into_iter().for_each(|address| there.add_address(address).unwrap());
         prepare(&near);
         let build = || {
@@ -58,9 +58,9 @@ impl Cable {
     }
 
     fn connect(&self, to: SocketAddr) -> KernelStream {
-        let stream = self.far.enter(|| KernelStream::connect_timeout(&to, Duration::from_secs(10)));
+        let stream = self.far.enter(|| KernelStream::connect_timeout(&to, PATIENCE));
         let stream = stream.unwrap().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -69,7 +69,7 @@ impl Cable {
         let (listener, at) = self.listener(family);
         let sink = serve(listener, digest_of);
         let mut stream = TcpStream::connect(&self.stack, at).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let sent = send_noise(&mut stream, bytes, 7);
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(sink.join().unwrap(), (bytes, sent));
@@ -82,7 +82,7 @@ impl Cable {
         let at = listener.local_addr().unwrap();
         let near = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             digest_of(stream)
         });
         let mut stream = self.connect(at);
@@ -335,11 +335,10 @@ fn an_interface_that_goes_down_and_up_again_loses_time_and_nothing_else() {
         });
         thread::sleep(Duration::from_millis(100));
         cable.near_interface().set_down().unwrap();
-        thread::sleep(Duration::from_millis(300));
-        let why = cable.stack.last_device_error();
+        eventually("packets are not sent", || cable.stack.last_device_error().is_some());
+        let why = cable.stack.last_device_error().unwrap().to_string();
         cable.near_interface().set_up().unwrap();
         let sent = sender.join().unwrap();
-        let why = why.expect("packets were not sent").to_string();
         assert!(
             why.contains("interface veth0: it is down; bring it up with: ip link set dev veth0 up"),
             "{why}"

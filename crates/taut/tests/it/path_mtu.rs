@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use net::{Net, digest_of, send_noise};
 use taut::blocking::TcpStream;
-use taut_testbed::{Kernel, live};
+use taut_testbed::{Kernel, PATIENCE, live};
 
 /// MTU of the link behind the router; all others have 1500.
 const NARROW: u32 = 1_300;
@@ -53,7 +53,7 @@ fn send(path: &Path) -> u32 {
     let listener = path.listener.try_clone().unwrap();
     let reader = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         digest_of(stream)
     });
     let mut stream = TcpStream::connect(&path.net.stack, path.at).unwrap();

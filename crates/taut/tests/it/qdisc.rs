@@ -14,7 +14,7 @@ use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
 use taut::qdisc::QdiscDetails;
-use taut_testbed::{Noise, eventually, now};
+use taut_testbed::{Noise, PATIENCE, eventually, now};
 
 fn connect(near: &Stack, far: &Stack) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(far, "10.0.0.2:7").unwrap();
@@ -165,7 +165,7 @@ fn it_is_changed_again_and_again_while_the_stack_sends() {
     // test cannot require that nothing was sent twice: fq_codel drops on a busy machine, and probes do not
     // know that it is busy.
     drop((here, there));
-    assert!(near.drain(Duration::from_secs(10)));
+    assert!(near.drain(PATIENCE));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use net::{Net, STACK, echo, serve};
 use taut::ConnOptions;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::observe::Counters;
-use taut_testbed::{Kernel, now};
+use taut_testbed::{Kernel, PATIENCE, now};
 
 const SHARDS: usize = 2;
 
@@ -45,7 +45,7 @@ fn echo_server(net: &Net) -> (SocketAddr, Arc<AtomicUsize>) {
 /// A connection from the stack, with timeouts, so that it fails rather than hangs.
 fn connect(net: &Net, to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(&net.stack, to).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -191,7 +191,7 @@ fn churn_in_both_directions() {
         }
     });
     assert_eq!(served.load(Ordering::Relaxed), THREADS / 2 * EACH);
-    assert!(net.stack.drain(Duration::from_secs(10)), "{} connections are left", net.stack.connections());
+    assert!(net.stack.drain(PATIENCE), "{} connections are left", net.stack.connections());
     let counters = net.stack.counters();
     assert_eq!(counters.active_opens as usize, THREADS / 2 * EACH);
     assert_eq!((counters.steered_lost, counters.attempt_fails, counters.in_errs), (0, 0, 0));
@@ -296,9 +296,9 @@ fn download(shards: u16) -> (f64, Vec<u64>) {
 }
 
 #[test]
+#[ignore = "measures, and prints: make bench-live"]
 fn two_shards_beside_one() {
-    // Alternately, so that other load on the machine affects both. The result depends on the machine: it is
-    // printed; the test only asserts that two shards are not much slower, beyond all noise.
+    // Alternately, so that other load on the machine affects both.
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..3 {
         for shards in [1, 2] {

@@ -194,7 +194,7 @@ async fn dropping_the_stack_ends_its_task() {
     assert_eq!(listener.accept().await.unwrap_err().kind(), io::ErrorKind::NotConnected);
     drop(listener);
     // The interface vanishes with the task, which holds the last handle on the device.
-    let gone = (0..250).any(|_| {
+    let gone = (0..3_000).any(|_| {
         thread::sleep(Duration::from_millis(20));
         kernel.enter(|| taut::device::Interface::open("taut0").is_err()).unwrap()
     });

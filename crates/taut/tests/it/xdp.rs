@@ -22,7 +22,7 @@ use taut::blocking::{TcpListener, TcpStream};
 use taut::device::packet::Mac;
 use taut::device::{Cidr, Device, Interface, News, Sent, TxDevice, TxPacket, TxTicket, Xdp, XdpOptions};
 use taut::network::{Network, NetworkChange};
-use taut_testbed::{Kernel, Subnet, eventually, listen};
+use taut_testbed::{Kernel, PATIENCE, Subnet, eventually, listen};
 
 const NET: Subnet = Subnet(9);
 const OWN: [&str; 2] = ["10.9.0.2/24", "fd09::2/64"];
@@ -106,7 +106,7 @@ impl Cable {
             interface.set_mtu(mtu).unwrap();
             interface.set_up().unwrap();
         }
-        there.wait_until_running(Duration::from_secs(5)).unwrap();
+        there.wait_until_running(PATIENCE).unwrap();
         NET.far().into_iter().for_each(|address| there.add_address(address).unwrap());
         prepare(&near);
         let addresses: Vec<Cidr> = OWN.map(|text| text.parse().unwrap()).to_vec();
@@ -157,7 +157,7 @@ impl Cable {
             stream.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
             digest_of(stream)
         });
-        let stream = self.far.enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(10)));
+        let stream = self.far.enter(|| KernelStream::connect_timeout(&at, PATIENCE));
         let mut stream = stream.unwrap().unwrap();
         let sent = send_noise(&mut stream, bytes, 8);
         stream.shutdown(Shutdown::Write).unwrap();
@@ -272,7 +272,7 @@ fn remove_in_the_middle(cable: &Cable, connections: usize, is_time: impl Fn([u64
             })
             .collect();
         // The senders end only when the interface is gone, so it goes in any case.
-        let is_in_time = (0..10_000).any(|_| {
+        let is_in_time = (0..60_000).any(|_| {
             thread::sleep(Duration::from_millis(1));
             is_time(cable.ledger.tally.get())
         });
@@ -306,8 +306,8 @@ fn an_interface_that_goes_down_and_up_again_loses_time_and_nothing_else() {
     let sink = serve(listener, digest_of);
     let mut stream = TcpStream::connect(&cable.stack, at).unwrap();
     let sent = thread::scope(|scope| {
-        // At 400 Mbit/s: the interface is down before all has left.
-        stream.set_max_pacing_rate(50_000_000).unwrap();
+        // In two seconds: the interface is down before all has left.
+        stream.set_max_pacing_rate(10_000_000).unwrap();
         let sender = scope.spawn(|| {
             let sent = send_noise(&mut stream, 20_000_000, 5);
             stream.shutdown(Shutdown::Write).unwrap();
@@ -349,8 +349,7 @@ fn the_kernel_keeps_its_own_addresses_and_a_station_may_be_the_stacks_own() {
     let listener = cable.near.enter(|| listen("10.9.0.3:0".parse().unwrap(), None)).unwrap().unwrap();
     let at = listener.local_addr().unwrap();
     let sink = serve(listener, digest_of);
-    let mut stream =
-        cable.far.enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(10))).unwrap().unwrap();
+    let mut stream = cable.far.enter(|| KernelStream::connect_timeout(&at, PATIENCE)).unwrap().unwrap();
     let sent = send_noise(&mut stream, 100_000, 3);
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(sink.join().unwrap(), (100_000, sent));
@@ -367,12 +366,12 @@ fn dev_14_the_interfaces_program_follows_the_stacks_addresses() {
     for network in [own, taken] {
         cable.stack.change_network(NetworkChange::AddAddress(network)).unwrap();
     }
-    assert_eq!(cable.stack.wait_for_address(Some(own.address), Duration::from_secs(20)), Some(own.address));
+    assert_eq!(cable.stack.wait_for_address(Some(own.address), PATIENCE), Some(own.address));
     let from_there = |to: &str| {
         let listener =
             TcpListener::bind(&cable.stack, format!("{to}:0").parse::<SocketAddr>().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
-        cable.far.enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(2))).unwrap()
+        cable.far.enter(|| KernelStream::connect_timeout(&at, PATIENCE)).unwrap()
     };
     from_there("10.9.0.77").expect("a connection to the new address");
     from_there("10.9.0.2").expect("one to the old");
@@ -385,11 +384,7 @@ fn dev_14_the_interfaces_program_follows_the_stacks_addresses() {
     cable.far.run("ip neigh flush dev veth0").unwrap();
     let listener = cable.near.enter(|| listen("10.9.0.77:0".parse().unwrap(), None)).unwrap().unwrap();
     let at = listener.local_addr().unwrap();
-    cable
-        .far
-        .enter(|| KernelStream::connect_timeout(&at, Duration::from_secs(5)))
-        .unwrap()
-        .expect("the kernel's");
+    cable.far.enter(|| KernelStream::connect_timeout(&at, PATIENCE)).unwrap().expect("the kernel's");
     from_there("10.9.0.2").expect("the stack has its other address");
 }
 

@@ -214,7 +214,7 @@ mod asynchronous {
         }
 
         async fn is_woken(&self) {
-            for _ in 0..5_000 {
+            for _ in 0..60_000 {
                 if self.take() {
                     return;
                 }
@@ -258,7 +258,9 @@ mod asynchronous {
         next.send(b"f").unwrap();
         drop(next);
         server.join().unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        while stream.info().unwrap().state != taut::observe::State::CloseWait {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert!(woken.take());
         assert_eq!(read(10), Poll::Ready(((1, false), b"f".to_vec())));
         assert_eq!(read(10), Poll::Ready(((0, false), Vec::new())));

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use taut::{Stack, StackBuilder};
-use taut_testbed::{Digest, Kernel, Meter, Noise, listen};
+use taut_testbed::{Digest, Kernel, Meter, Noise, PATIENCE, listen};
 
 pub const STACK: [&str; 2] = ["10.7.0.2", "[fd07::2]"];
 pub const KERNEL: [&str; 2] = ["10.7.0.1", "[fd07::1]"];
@@ -53,9 +53,9 @@ impl Net {
 
     /// A connection from the kernel.
     pub fn connect(&self, to: SocketAddr) -> TcpStream {
-        let stream = self.kernel.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)));
+        let stream = self.kernel.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
         let stream = stream.unwrap().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 }
@@ -67,7 +67,7 @@ pub fn serve<R: Send + 'static>(
 ) -> JoinHandle<R> {
     thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         serve(stream)
     })
 }
