@@ -5,7 +5,6 @@ use crate::net;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::Duration;
 
 use net::{Net, digest_of, send_noise};
 use taut::blocking::TcpStream;

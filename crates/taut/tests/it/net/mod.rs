@@ -7,7 +7,6 @@ pub mod stranger;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use taut::{Stack, StackBuilder};
 use taut_testbed::{Digest, Kernel, Meter, Noise, PATIENCE, listen};
