@@ -367,7 +367,7 @@ mod tests {
     fn no_option_takes_a_secret() {
         each_command(|command, path| {
             for option in command.get_arguments().filter_map(clap::Arg::get_long) {
-                let words = ["token", "password", "passwd", "secret"];
+                let words = ["token", "password", "passwd", "secret", "key"];
                 let is_secret = words.iter().any(|word| option.contains(word));
                 assert!(!is_secret || option.ends_with("-file"), "{path} --{option}");
             }

@@ -99,7 +99,7 @@ pub(crate) struct GatewayArgs {
     /// Threads that carry flows
     #[arg(help_heading = "Operation", long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Keep files and system calls that a gateway does not need
+    /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
     /// Log nothing, as --log none

@@ -66,7 +66,7 @@ pub(crate) struct ProxyArgs {
         hide_possible_values = true
     )]
     log: LogFormat,
-    /// Keep files and system calls that a proxy does not need
+    /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
     /// Print the counters as JSON at the end
