@@ -85,7 +85,7 @@ pub use taut_core::{
 /// ```
 /// use taut::device::{LinkCaps, pipe};
 ///
-/// let (near, far) = pipe(LinkCaps::default());
+/// let (near, far) = pipe(LinkCaps::offloading(1500), 1 << 20)?;
 /// let near = taut::Stack::builder().device(near).address("10.0.0.1/24").build()?;
 /// let far = taut::Stack::builder().device(far).address("10.0.0.2/24").build()?;
 /// # drop((near, far));
