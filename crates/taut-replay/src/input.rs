@@ -159,7 +159,6 @@ macro_rules! define {
         }
 
         /// Makes a call that is in the list; of the others, [`apply`] knows the call.
-        #[expect(clippy::unit_arg, reason = "calls that return nothing are compared like the others")]
         fn call(stack: &mut Stack, now: Instant, input: Input<'_>, recorded: u64) -> Result<(), String> {
             match input {
                 $(Input::$t { $($ta),* } => stack.$tcall(now, $($ta),*).must_be(recorded),)*
