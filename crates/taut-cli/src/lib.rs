@@ -64,7 +64,7 @@ enum Command {
     Mtu(change::mtu::MtuArgs),
     Explain(observe::explain::ExplainArgs),
     Replay(observe::replay::ReplayArgs),
-    Gateway(net::gateway::GatewayArgs),
+    Gateway(Box<net::gateway::GatewayArgs>),
     Proxy(net::proxy::ProxyArgs),
     Packetdrill(lab::packetdrill::PacketdrillArgs),
     Lab(lab::LabArgs),

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 #[path = "../../examples/quic/main.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its `main` runs as a program")]
-mod quic;
+mod example;
 
-use quic::{adapter, configs, serve};
+use example::{adapter, configs, serve};
 
 const BYTES: usize = 5_000_000;
 const NAME: &str = "taut.test";
