@@ -129,7 +129,7 @@ fn autocorking_holds_small_writes_and_only_when_it_is_on() {
     let linux = Run::new(Engine::Linux, "small-writes", "fixed", &short);
     assert!(linux.0.contains_key("tcp_auto_corking") && !linux.0.contains_key("autocork_held"));
     for run in [&off, &fixed, &linux] {
-        // The number of writes follows from the bytes, whichever stack sends; a busy machine writes fewer in a second.
+        // The number of writes follows from the bytes, whichever stack sends; a busy machine makes fewer.
         let writes = run.at("writes_per_packet") * run.at("ip_out_requests");
         assert!((1.0..20_010.0).contains(&writes.round()), "{writes} writes: {:?}", run.0);
     }
