@@ -74,7 +74,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Control")]
 pub struct PageArgs {
-    /// Show the dashboard at [ADDRESS:]PORT; a port alone is on loopback
+    /// Show the dashboard at ADDRESS:PORT, or at PORT on loopback
     #[arg(long, value_name = "ADDRESS", value_parser = access::listen)]
     pub dash: Option<SocketAddr>,
     /// File with the dashboard's token; - for standard input
