@@ -86,11 +86,14 @@ bench-live: ## the small queue on an Ethernet interface beside the kernel, and t
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
 	@CARGO=$(CARGO) scripts/planted $(ARGS)
 
+# All folders that decide something; a sample of one edit in sixty.
+mutants: FOLDER = {congestion,conn,egress,ingress,recovery}
+mutants: SHARD = 0/60
 mutants: ## break the core by small edits, one at a time: do its tests notice? (FOLDER=egress, SHARD=0/60 takes one of 60; gets cargo-mutants)
 	@$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-mutants
 	@mkdir -p target
-	$(CARGO) mutants --package taut-core --file 'crates/taut-core/src/$(or $(FOLDER),{congestion,conn,egress,ingress,recovery})/**' \
-		--sharding round-robin --shard $(or $(SHARD),0/60) --output target $(if $(wildcard target/mutants.out),--iterate) $(ARGS)
+	$(CARGO) mutants --package taut-core --file 'crates/taut-core/src/$(FOLDER)/**' \
+		--sharding round-robin --shard $(SHARD) --output target $(if $(wildcard target/mutants.out),--iterate) $(ARGS)
 
 fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in all; needs a C++ compiler, gets cargo-fuzz
 	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)

@@ -362,7 +362,7 @@ mod tests {
         assert!(refused.contains("does not begin with NAME:PASSWORD"), "{refused}");
     }
 
-    /// What stands on a command line is seen by every user of the machine.
+    /// Every user of the machine can read the command lines of all processes.
     #[test]
     fn no_option_takes_a_secret() {
         each_command(|command, path| {

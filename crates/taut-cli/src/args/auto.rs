@@ -1,6 +1,6 @@
 //! `--dhcp`, `--slaac`: a command's stack gets its addresses from the link.
 //!
-//! Called by `link_args.rs`, and by each command before it uses the stack.
+//! Called by `link.rs`, and by each command before it uses the stack.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `--device tap:NAME`, `stream:PATH`, `dgram:PATH`, `fd:NUMBER` and their like: devices that carry frames over a descriptor.
 //!
-//! Called by `link_args.rs`.
+//! Called by `link.rs`.
 
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileTypeExt as _;

@@ -1,4 +1,4 @@
-//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto_args.rs` has what
+//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto.rs` has what
 //! it learns.
 //!
 //! Called by `send`, `recv`, `serve` and `get`.

@@ -1,4 +1,4 @@
-//! `controllers`: the congestion controls that a scenario may name, with their parameters. Called by `command.rs`.
+//! `controllers`: the congestion controls that a scenario may name, with their parameters. Called by `mod.rs`.
 
 use taut_core::congestion::{Param, Registry};
 

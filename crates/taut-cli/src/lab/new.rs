@@ -1,5 +1,5 @@
 //! `new` and `schema`: a scenario's file to begin with, and what an editor needs to complete and check one.
-//! Both are the table of keys, `scenario/keys/table.rs`, written down. Called by `command.rs`.
+//! Both are the table of keys, `scenario/keys/table.rs`, written down. Called by `mod.rs`.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;

@@ -1,5 +1,5 @@
 //! `run`: runs scenarios with all their variants and seeds, prints them beside the published figures, and
-//! writes a directory of files for each. Called by `command.rs`.
+//! writes a directory of files for each. Called by `mod.rs`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `list`, `metrics`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and
+//! `list`, `metrics`, and the lookup of scenarios by name or file. Called by `mod.rs`, `run.rs` and
 //! `sweep.rs`.
 
 use std::fs;

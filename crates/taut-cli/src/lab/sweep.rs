@@ -1,4 +1,4 @@
-//! `sweep`: runs a scenario at every point of a grid, and prints one table. Called by `command.rs`.
+//! `sweep`: runs a scenario at every point of a grid, and prints one table. Called by `mod.rs`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

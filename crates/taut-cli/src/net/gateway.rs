@@ -326,7 +326,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let machine = args.machine.plug(&pairs, args.mtu())?;
     if enter.is_none() && args.tun.is_none() && machine.is_none() {
         bail!(
-            "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, --vfkit SOCKET, --passt SOCKET"
+            "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, --vfkit SOCKET, \
+             --passt SOCKET"
         );
     }
     if !args.run && !args.command.is_empty() {

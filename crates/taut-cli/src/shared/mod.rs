@@ -1,4 +1,4 @@
-//! What several commands use: the stack, the clock, text, progress, interrupts.
+//! Parts that several commands share: the stack, the clock, text, progress, interrupts.
 
 pub(crate) mod clock;
 pub(crate) mod date;

@@ -1,6 +1,6 @@
 //! Legends, and pictures that consist of several panels, each in its own file.
 //!
-//! Called by `figures.rs`, and by `html.rs` for legends.
+//! Called by `list.rs`, and by `html.rs` for legends.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What the application has written: where it is kept, what was lent, and how much there may be.
+//! Data that the application has written: its place, loans of the application's memory, limits.
 
 pub(crate) mod loans;
 pub(crate) mod notsent_lowat;

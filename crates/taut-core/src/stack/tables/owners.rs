@@ -1,5 +1,5 @@
-//! Who has a four-tuple: the tables of connections, half-open connections, TIME-WAIT entries and flows, and the index over
-//! them. Called by the stack for each packet.
+//! The owners of four-tuples: tables of connections, half-open connections, TIME-WAIT entries and flows, and the
+//! index over them. Called by the stack for each packet.
 
 use crate::config::StackConfig;
 use crate::stack::incoming::FlowTable;
@@ -36,7 +36,7 @@ impl Tables {
         demux.find(tuple, |owner| tuple_of(conns, half_open, time_wait, flows, owner))
     }
 
-    /// Adds an owner whose tuple nobody has yet.
+    /// Adds an owner whose tuple is in no table yet.
     pub(crate) fn insert(&mut self, tuple: &Tuple, owner: Owner) {
         let Self { conns, half_open, time_wait, flows, demux } = self;
         demux.insert(tuple, owner, |owner| tuple_of(conns, half_open, time_wait, flows, owner));

@@ -1,6 +1,6 @@
 //! What held the sender back: the share of time for which each gate of the send path was the closed one.
 //!
-//! Called by `figures.rs`.
+//! Called by `list.rs`.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! With several flows, further panels have a line for each: its round-trip times, its requests, the gaps between
 //! its own packets. A burst on the wire may be of several flows, and has none.
 //!
-//! Called by `figures.rs`.
+//! Called by `list.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Windows, bytes in flight and round-trip times with a line for each flow that has a series.
 //!
-//! `window.rs` shows one flow in detail; this shows how it and the others differ. Called by `figures.rs`.
+//! `window.rs` shows one flow in detail; this shows how it and the others differ. Called by `list.rs`.
 
 use crate::data::{Interval, RunData};
 use crate::report::figures::{Figure, Shown, THINNED, arranged, time_axis};

@@ -1,6 +1,6 @@
 //! Who got what, and when: goodput of each flow over time, and how even it was.
 //!
-//! Called by `figures.rs`.
+//! Called by `list.rs`.
 
 use crate::data::{GROUPS, RunData, SharePoint};
 use crate::report::figures::{Figure, Shown, THINNED, arranged, time_axis};

@@ -1,7 +1,7 @@
 //! Where bytes wait, from the application's write to the acknowledgement, stacked over time.
 //!
 //! The picture distinguishes a full device queue from a full network. With several flows, lines show how much
-//! each of them has. Called by `figures.rs`.
+//! each of them has. Called by `list.rs`.
 
 use std::collections::BTreeMap;
 

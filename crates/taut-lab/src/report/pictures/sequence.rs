@@ -3,7 +3,7 @@
 //!
 //! After the graphs of Shepard's xplot and of tcptrace: data as vertical strokes, ACKs and the window as
 //! steps below and above them. Shows one flow: the whole run, with the ACKs of the other
-//! flows behind it, and an excerpt of an interesting part. Called by `figures.rs`, and by `losses.rs` for
+//! flows behind it, and an excerpt of an interesting part. Called by `list.rs`, and by `losses.rs` for
 //! excerpts of every flow.
 
 use std::collections::BTreeSet;

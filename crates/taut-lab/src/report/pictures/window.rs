@@ -1,7 +1,7 @@
 //! One flow as its sender sees it over time: congestion window and bytes in flight, pacing and delivery rate.
 //!
 //! Shows the first flow, after each ACK where every ACK is known, and otherwise at the end of each interval.
-//! Called by `figures.rs`.
+//! Called by `list.rs`.
 
 use crate::data::RunData;
 use crate::report::figures::{Figure, Shown, THINNED, arranged, time_axis};
