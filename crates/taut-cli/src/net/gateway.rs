@@ -308,6 +308,10 @@ fn has_ipv6() -> bool {
     std::net::UdpSocket::bind("[::]:0").is_ok_and(|socket| socket.connect("[2000::1]:9").is_ok())
 }
 
+/// The error of a gateway without a guest.
+const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, \
+                        --vfkit SOCKET, --passt SOCKET";
+
 /// Runs `taut gateway` until its guest ends.
 ///
 /// # Errors
@@ -325,10 +329,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let enter = args.enter();
     let machine = args.machine.plug(&pairs, args.mtu())?;
     if enter.is_none() && args.tun.is_none() && machine.is_none() {
-        bail!(
-            "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, --vfkit SOCKET, \
-             --passt SOCKET"
-        );
+        bail!("{NO_GUEST}");
     }
     if !args.run && !args.command.is_empty() {
         bail!("a command needs --run");

@@ -1,7 +1,7 @@
 //! The mechanisms of the send path, live: counted in packets, bytes, holds and wake-ups, which their rules
 //! bound whatever else the machine does. Figures that depend on the scheduler (goodput, latencies, gaps, how
-//! many writes share a packet) are measured by `make mechanisms` and not asserted. Also the two scenarios without
-//! published figures, simulated.
+//! many writes share a packet) are measured by `make mechanisms` and not asserted. Also the two scenarios
+//! without published figures, simulated.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -123,8 +123,8 @@ fn without_autocorking_no_write_is_held_and_none_is_lost_with_it() {
     if !ready(&["tc"]) {
         return;
     }
-    // All fits into the send buffer, so that no write is cut. How many writes are held depends on when the writer runs:
-    // `small_writes_and_bulk_simulated` counts that in virtual time.
+    // All fits into the send buffer, so that no write is cut. How many writes are held depends on when the
+    // writer runs: `small_writes_and_bulk_simulated` counts that in virtual time.
     let short = [
         "cases=[]",
         "link.rate=10mbit",
