@@ -39,7 +39,7 @@ impl Conn {
             return Ok(0);
         }
         let send = self.send_cx(cx);
-        let written = self.tx.write(&send, data, flags, cx.pool, cx.totals);
+        let written = self.tx.write(&send, data, flags, cx.pool, &mut cx.shared.totals);
         Self::note_written(cx, written)
     }
 
@@ -62,7 +62,7 @@ impl Conn {
             return Ok(None);
         }
         let send = self.send_cx(cx);
-        let (written, number) = self.tx.write_bytes(&send, data, flags, cx.pool, cx.totals);
+        let (written, number) = self.tx.write_bytes(&send, data, flags, cx.pool, &mut cx.shared.totals);
         Self::note_written(cx, written).map(|_| number)
     }
 

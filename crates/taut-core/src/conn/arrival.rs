@@ -370,7 +370,7 @@ impl Conn {
             may_send_new: self.tx.may_send_new(ack),
             marks,
         };
-        let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery, cx.totals, cx.counters);
+        let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery, &mut cx.shared.totals, cx.counters);
         self.judge_mtu_probe(cx);
         self.count_recovery(cx, &outcome);
         if (outcome.advanced || outcome.delivered_segs > 0)
@@ -379,7 +379,7 @@ impl Conn {
             ecn.on_ack(marks, outcome.delivered_segs, outcome.delivered_ce);
         }
         let send = self.send_cx(cx);
-        self.tx.note_acked(&send, &outcome, cx.pool, cx.totals);
+        self.tx.note_acked(&send, &outcome, cx.pool, &mut cx.shared.totals);
         if outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion().paces()) {
             self.tx.update_pacing_rate(&send);
         }

@@ -123,7 +123,7 @@ impl Conn {
         }
         let data = data.get(..taken).unwrap_or_default();
         let send = self.send_cx(cx);
-        let written = self.tx.write(&send, data, WriteFlags::default(), cx.pool, cx.totals);
+        let written = self.tx.write(&send, data, WriteFlags::default(), cx.pool, &mut cx.shared.totals);
         Ok(self.note_syn_data(written))
     }
 
@@ -137,7 +137,7 @@ impl Conn {
         let mut head = data.split_to(taken);
         let send = self.send_cx(cx);
         let (written, number) =
-            self.tx.write_bytes(&send, &mut head, WriteFlags::default(), cx.pool, cx.totals);
+            self.tx.write_bytes(&send, &mut head, WriteFlags::default(), cx.pool, &mut cx.shared.totals);
         let _ = self.note_syn_data(written);
         Ok(number)
     }
@@ -204,7 +204,7 @@ impl Conn {
         if acked > 0 {
             cx.counters.tcp_orig_data_sent += 1;
         }
-        self.tx.on_syn_data(cx.now, self.agreed.sack(), (acked, len - acked), cx.pool, cx.totals);
+        self.tx.on_syn_data(cx.now, self.agreed.sack(), (acked, len - acked), cx.pool, &mut cx.shared.totals);
     }
 
     /// The peer's SYN-ACK carries data (RFC 7413 §4.2.1): taken only by a client that used the option.

@@ -8,7 +8,7 @@ use super::Conn;
 use super::report::Report;
 use super::state::State;
 use crate::congestion::Algorithm;
-use crate::egress::{Blocked, Queue, Totals};
+use crate::egress::{Blocked, Queue, Shared};
 use crate::fast_open::FastOpenFail;
 use crate::settings::config::StackConfig;
 use crate::words::{Duration, Instant, LinkCaps};
@@ -188,10 +188,10 @@ impl Conn {
         &self,
         link: &LinkCaps,
         config: &StackConfig,
-        totals: &Totals,
+        shared: &Shared,
         now: Instant,
     ) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config, false, totals);
+        let send = self.send_cx_at(now, link, config, false, shared);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =
@@ -260,8 +260,8 @@ impl Conn {
             pacing_rate: self.tx.congestion().pacing_rate(),
             max_pacing_rate: self.max_pacing_rate(),
             pacing_delegated: config.send.pacing.is_delegated(link.paces),
-            delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
-            delivery_rate_app_limited: ledger.is_some_and(|ledger| ledger.app_limited),
+            delivery_rate: self.tx.delivery_sample().0,
+            delivery_rate_app_limited: self.tx.delivery_sample().1,
             busy_time: busy + rwnd_limited + sndbuf_limited,
             rwnd_limited,
             sndbuf_limited,
@@ -281,7 +281,7 @@ impl Conn {
             tsq_rule: config.send.tsq.rule(link),
             tsq_limit: self.tx.tsq_limit(&send),
             tsq_time: match send.device {
-                Some(_) => totals.meter.time(),
+                Some(_) => shared.meter.time(),
                 None => Some(send.ahead).filter(|ahead| !ahead.is_zero() && link.paces),
             },
             wmem_queued: room.queued,

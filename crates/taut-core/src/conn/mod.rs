@@ -38,7 +38,7 @@ pub(crate) use arrival::{Arrival, Consequence};
 
 use crate::buffers::BufferPool;
 use crate::ecn::{Beside, Carrier, Ecn, Stamp};
-use crate::egress::{Blocked, PathMtu, SendCx, Sender, Totals, UNLIMITED};
+use crate::egress::{Blocked, PathMtu, SendCx, Sender, Shared, UNLIMITED};
 use crate::ingress::Receiver;
 use crate::settings::config::StackConfig;
 use crate::settings::options::Keepalive;
@@ -57,7 +57,7 @@ pub(crate) struct StackCx<'a> {
     pub(crate) link: &'a LinkCaps,
     pub(crate) pool: &'a mut BufferPool,
     pub(crate) counters: &'a mut Counters,
-    pub(crate) totals: &'a mut Totals,
+    pub(crate) shared: &'a mut Shared,
     /// See [`Stack::must_answer`](crate::Stack::must_answer).
     pub(crate) must_answer: &'a mut bool,
 }
@@ -229,7 +229,7 @@ impl Conn {
     }
 
     fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
-        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), cx.totals)
+        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), cx.shared)
     }
 
     /// The context of a decision of the send path.
@@ -239,7 +239,7 @@ impl Conn {
         link: &'a LinkCaps,
         config: &'a StackConfig,
         pressed: bool,
-        totals: &Totals,
+        shared: &Shared,
     ) -> SendCx<'a> {
         SendCx {
             now,
@@ -256,8 +256,8 @@ impl Conn {
             path: self.known_path(),
             single: self.ecn().needs_single_segments(),
             pressed,
-            device: config.send.tsq.measures(link).then(|| totals.meter.device()),
-            ahead: totals.ahead.time(),
+            device: config.send.tsq.measures(link).then(|| shared.meter.device()),
+            ahead: shared.ahead.time(),
         }
     }
 
@@ -287,7 +287,7 @@ impl Conn {
 
     /// A ticket came back: the packet has left the host.
     pub(crate) fn on_completion(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
-        self.tx.complete(cx.now, ticket, cx.totals);
+        self.tx.complete(cx.now, ticket, cx.shared);
         self.check_loans(cx);
     }
 

@@ -54,7 +54,7 @@ impl Conn {
                     return Some(segment);
                 }
             } else {
-                self.tx.hold_all(cx.now, cx.totals);
+                self.tx.hold_all(cx.now, &mut cx.shared.totals);
             }
         }
         if core::mem::take(&mut self.flags.window_probe_due) {
@@ -72,7 +72,7 @@ impl Conn {
     fn data(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
         self.update_path(cx);
         let send = self.send_cx(cx);
-        let leaving = match self.tx.next(&send, cx.totals, cx.counters) {
+        let leaving = match self.tx.next(&send, cx.shared, cx.counters) {
             Ok(leaving) => leaving,
             Err(not_now) => {
                 self.on_held(cx, &not_now);
@@ -309,7 +309,7 @@ impl Conn {
         counters.out_requests -= 1;
         match ticket.output {
             Output::Data(kind) => {
-                self.tx.take_back(cx.now, ticket, kind, cx.totals);
+                self.tx.take_back(cx.now, ticket, kind, cx.shared);
                 let segs = u64::from(ticket.segs);
                 match kind {
                     SendKind::New => {

@@ -80,7 +80,7 @@ impl Conn {
         let now = cx.now;
         cx.counters.delayed_acks += u64::from(self.rx.on_timeout(now));
         let send = self.send_cx(cx);
-        if let Some(timed_out) = self.tx.on_timeout(&send, cx.totals, cx.counters) {
+        if let Some(timed_out) = self.tx.on_timeout(&send, &mut cx.shared.totals, cx.counters) {
             self.on_retransmission_timeout(cx, timed_out);
         }
         self.judge_mtu_probe(cx);
@@ -252,7 +252,7 @@ impl Conn {
             Gate::PeerWindow if self.tx.window_end() > self.tx.nxt() => return self.tx.squeeze(),
             Gate::PeerWindow => {}
             // The tickets that others have below TCP may never come back.
-            Gate::SmallQueue => return cx.totals.meter.on_overdue(cx.now),
+            Gate::SmallQueue => return cx.shared.meter.on_overdue(cx.now),
             _ => return,
         }
         if !self.count_attempt(cx) {

@@ -63,8 +63,8 @@ impl Sender {
         pool: &mut BufferPool,
         totals: &mut Totals,
     ) {
-        if let Some(sample) = outcome.rate {
-            self.note_delivery_rate(sample.bytes_per_sec(cx.mss), sample.is_app_limited);
+        if let (Some(sample), Some(writer)) = (outcome.rate, &mut self.writer) {
+            writer.note_delivery_rate(sample.bytes_per_sec(cx.mss), sample.is_app_limited);
         }
         if outcome.advanced {
             let freed = self.una().min(self.queue.end());
@@ -74,33 +74,27 @@ impl Sender {
         self.due |= !self.is_held_in_stream(cx);
     }
 
-    /// A sample of the delivery rate, in bytes per second. A sample limited by the application counts only if
-    /// it is higher: the path can do at least that.
-    fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
-        if let Some(ledger) = &mut self.ledger
-            && (!app_limited || rate > ledger.delivery_rate)
-        {
-            ledger.delivery_rate = rate;
-            ledger.app_limited = app_limited;
-        }
-    }
-
     /// The rate of the last sample, in bytes per second.
     pub(super) fn delivery_rate(&self) -> Option<u64> {
-        self.ledger.as_ref().map(|ledger| ledger.delivery_rate).filter(|&rate| rate > 0)
+        self.writer.as_ref().map(|writer| writer.delivery_rate).filter(|&rate| rate > 0)
+    }
+
+    /// The same, 0 without one, and whether it was limited by the application.
+    pub(crate) fn delivery_sample(&self) -> (u64, bool) {
+        self.writer.as_ref().map_or((0, false), |writer| (writer.delivery_rate, writer.ledger.app_limited))
     }
 
     /// `una` moved.
     fn note_advanced(&mut self, now: Instant, totals: &mut Totals) {
         let una = self.una();
         let empty = una == self.end();
-        let Some(ledger) = &mut self.ledger else { return };
-        ledger.on_acked(now, una, totals);
+        let Some(writer) = &mut self.writer else { return };
+        writer.ledger.on_acked(now, una, totals);
         if let Some(sent_at) = self.recovery.head_sent_at() {
-            ledger.time_head(una, sent_at);
+            writer.ledger.time_head(una, sent_at);
         }
         if empty {
-            ledger.chrono.stop(now, Kind::Busy, true);
+            writer.ledger.chrono.stop(now, Kind::Busy, true);
         }
     }
 
@@ -166,8 +160,8 @@ impl Sender {
                 // ACKs were read late, and what was not made good is missing from the next flight.
                 self.recovery.set_stalled();
             }
-            if let Some(ledger) = &mut self.ledger {
-                ledger.on_pacing_timer(late);
+            if let Some(writer) = &mut self.writer {
+                writer.ledger.on_pacing_timer(late);
             }
         }
         over

@@ -7,7 +7,7 @@ use super::inputs::Candidate;
 use super::pacing::Status;
 use super::plan::{Plan, plan};
 use super::size::tso_defer::Limited;
-use super::{Blocked, Gate, SendCx, Sender, Totals, small_queue};
+use super::{Blocked, Gate, SendCx, Sender, Shared, Totals, small_queue};
 use crate::recovery::{CaState, Mode};
 use crate::stats::Counters;
 use crate::words::{Duration, Instant, Output, SendKind, TxTicket};
@@ -46,18 +46,18 @@ impl Sender {
     pub(crate) fn next(
         &mut self,
         cx: &SendCx<'_>,
-        totals: &mut Totals,
+        shared: &mut Shared,
         counters: &mut Counters,
     ) -> Result<Leaving, NotNow> {
-        self.end_paced(cx.now, totals, counters);
+        self.end_paced(cx.now, &mut shared.totals, counters);
         if cx.link.paces && self.blocked == Gate::SmallQueue && !self.sent {
-            self.look(cx, totals);
+            self.look(cx, shared);
         }
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
             Ok(plan) => {
                 let prior_departure = self.pacing.next_departure();
-                let (departure, truesize) = self.commit(cx, &plan, totals);
+                let (departure, truesize) = self.commit(cx, &plan, shared);
                 if mode == Mode::TailProbe {
                     self.recovery.on_tail_probe_sent(departure);
                     // Of new data too (Linux).
@@ -78,22 +78,22 @@ impl Sender {
                 };
                 Ok(Leaving { plan, departure, ticket })
             }
-            Err(why) => Err(self.hold(cx, mode, why, totals)),
+            Err(why) => Err(self.hold(cx, mode, why, shared)),
         }
     }
 
     /// Above a link that paces, a connection that waited for its tickets is asked again.
-    fn look(&self, cx: &SendCx<'_>, totals: &mut Totals) {
+    fn look(&self, cx: &SendCx<'_>, shared: &mut Shared) {
         if cx.device.is_some() {
             return;
         }
         // Tickets of what was acknowledged are on their way.
         let below = if self.recovery.records() == 0 { 0 } else { self.small_queue.outstanding() };
-        totals.ahead.on_asked(cx.now, below, self.small_queue_rate(cx), self.pacing.next_departure());
+        shared.ahead.on_asked(cx.now, below, self.small_queue_rate(cx), self.pacing.next_departure());
     }
 
     /// The gates are shut: remembers what will open them.
-    fn hold(&mut self, cx: &SendCx<'_>, mode: Mode, why: Blocked, totals: &mut Totals) -> NotNow {
+    fn hold(&mut self, cx: &SendCx<'_>, mode: Mode, why: Blocked, shared: &mut Shared) -> NotNow {
         let is_new = self.sent || self.blocked != why.gate();
         if mode == Mode::TailProbe {
             self.recovery.on_tail_probe_blocked();
@@ -104,7 +104,7 @@ impl Sender {
             Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, cx.now),
             _ => self.owed.forget(),
         }
-        let throttled = self.note_blocked(cx, why, totals);
+        let throttled = self.note_blocked(cx, why, &mut shared.totals);
         self.due = false;
         let (waits, own_copy) = match why {
             Blocked::Pacing { .. } => (!core::mem::replace(&mut self.paced, true), false),
@@ -114,9 +114,9 @@ impl Sender {
         let own = &mut self.small_queue.metered;
         // Its own copy comes back to this connection only, so it waits for no turn.
         if why == Blocked::SmallQueue && cx.device.is_some() && !own_copy {
-            totals.meter.on_wait(own);
+            shared.meter.on_wait(own);
         } else {
-            totals.meter.end_wait(own);
+            shared.meter.end_wait(own);
         }
         NotNow { why, is_new, waits, own_copy }
     }
@@ -131,8 +131,8 @@ impl Sender {
     /// `tcp_write_queue_purge`).
     pub(crate) fn finish(&mut self, now: Instant, totals: &mut Totals) {
         self.hold_all(now, totals);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.chrono.stop(now, Kind::Busy, true);
+        if let Some(writer) = &mut self.writer {
+            writer.ledger.chrono.stop(now, Kind::Busy, true);
         }
     }
 
@@ -163,15 +163,15 @@ impl Sender {
             self.recovery.set_app_limited();
         }
         self.blocked = why.gate();
-        let Some(ledger) = &mut self.ledger else { return throttled };
-        ledger.on_gate(cx.now, why.gate(), totals);
+        let Some(writer) = &mut self.writer else { return throttled };
+        writer.ledger.on_gate(cx.now, why.gate(), totals);
         if why == Blocked::PeerWindow || deferred_by == Some(Limited::PeerWindow) {
-            ledger.chrono.start(cx.now, Kind::PeerWindow);
+            writer.ledger.chrono.start(cx.now, Kind::PeerWindow);
         } else {
-            ledger.chrono.stop(cx.now, Kind::PeerWindow, false);
+            writer.ledger.chrono.stop(cx.now, Kind::PeerWindow, false);
         }
         if why == Blocked::SendBuffer && sent && !cwnd_limited {
-            ledger.chrono.start(cx.now, Kind::SendBuffer);
+            writer.ledger.chrono.start(cx.now, Kind::SendBuffer);
         }
         throttled
     }
@@ -179,8 +179,8 @@ impl Sender {
     /// The tail is held by `gate` although no packet was asked for, or the device would not take one.
     pub(super) fn note_held(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
         self.blocked = gate;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.on_gate(now, gate, totals);
+        if let Some(writer) = &mut self.writer {
+            writer.ledger.on_gate(now, gate, totals);
         }
     }
 
@@ -201,18 +201,19 @@ impl Sender {
     }
 
     /// A ticket came back: the packet has left the host. Resumes the connection if it waited for that.
-    pub(crate) fn complete(&mut self, now: Instant, ticket: &TxTicket, totals: &mut Totals) {
+    pub(crate) fn complete(&mut self, now: Instant, ticket: &TxTicket, shared: &mut Shared) {
         if ticket.start != ticket.end {
             self.recovery.on_tx_completed(&(ticket.start..ticket.end));
         }
         if ticket.truesize > small_queue::ACK_TRUESIZE
-            && let Some(ledger) = &mut self.ledger
+            && let Some(writer) = &mut self.writer
         {
-            ledger.on_completed(now, ticket.handed, ticket.truesize - small_queue::OVERHEAD, totals);
+            let payload = ticket.truesize - small_queue::OVERHEAD;
+            writer.ledger.on_completed(now, ticket.handed, payload, &mut shared.totals);
         }
         if ticket.metered {
             let payload = ticket.truesize - small_queue::OVERHEAD;
-            totals.meter.on_completed(&mut self.small_queue.metered, now, ticket.handed, payload);
+            shared.meter.on_completed(&mut self.small_queue.metered, now, ticket.handed, payload);
         }
         self.due |= self.small_queue.release(ticket.truesize) && !self.small_queue.metered.waits();
     }
@@ -228,8 +229,8 @@ impl Sender {
     }
 
     /// The connection is the first in the line. Returns whether it still waits: then it is its turn.
-    pub(crate) fn take_turn(&mut self, totals: &mut Totals) -> bool {
-        let waited = totals.meter.give_turn(&mut self.small_queue.metered);
+    pub(crate) fn take_turn(&mut self, shared: &mut Shared) -> bool {
+        let waited = shared.meter.give_turn(&mut self.small_queue.metered);
         if waited {
             let _ = self.small_queue.metered.throttle(false);
             self.due = true;
@@ -238,8 +239,8 @@ impl Sender {
     }
 
     /// The connection is gone: its tickets come back to nobody.
-    pub(crate) fn leave_device(&mut self, totals: &mut Totals) {
-        totals.meter.on_gone(&mut self.small_queue.metered);
+    pub(crate) fn leave_device(&mut self, shared: &mut Shared) {
+        shared.meter.on_gone(&mut self.small_queue.metered);
     }
 
     /// A queue of this host is filling up: the same as a congestion mark.
@@ -254,20 +255,20 @@ impl Sender {
 
     /// Acts on a plan: the packet is below TCP from now on. Returns its departure from the host, and its
     /// truesize.
-    fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
+    fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, shared: &mut Shared) -> (Instant, u32) {
         let segs = plan.segs();
-        if let Some(ledger) = &mut self.ledger {
-            ledger.on_handed(cx.now, plan.payload);
+        if let Some(writer) = &mut self.writer {
+            writer.ledger.on_handed(cx.now, plan.payload);
             if plan.kind == SendKind::New {
-                ledger.on_sent(cx.now, plan.range.start, plan.range.end, totals);
+                writer.ledger.on_sent(cx.now, plan.range.start, plan.range.end, &mut shared.totals);
             }
         }
         if plan.kind == SendKind::New {
             self.nxt = plan.range.end;
             self.squeeze = false;
             self.nagle.note_sent(plan.payload, plan.mss, plan.range.start + u64::from(plan.payload));
-        } else if let Some(ledger) = &mut self.ledger {
-            ledger.bytes_retrans += u64::from(plan.payload);
+        } else if let Some(writer) = &mut self.writer {
+            writer.ledger.bytes_retrans += u64::from(plan.payload);
         }
         self.sent = true;
         self.data_segs_out = self.data_segs_out.wrapping_add(segs);
@@ -275,7 +276,7 @@ impl Sender {
         let truesize = small_queue::truesize(plan.payload);
         self.small_queue.charge(truesize);
         if cx.device.is_some() {
-            totals.meter.on_handed(&mut self.small_queue.metered, plan.payload, plan.mss);
+            shared.meter.on_handed(&mut self.small_queue.metered, plan.payload, plan.mss);
         }
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
@@ -304,23 +305,23 @@ impl Sender {
 
     /// Takes back a packet that the device refused or a queue of this host dropped, as if it had never been
     /// sent.
-    pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
+    pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, shared: &mut Shared) {
         self.pacing.restore(ticket.prior_departure);
         self.owed.hold(&self.pacing, now);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(small_queue::OVERHEAD);
         if ticket.metered {
-            totals.meter.take_back(&mut self.small_queue.metered, payload);
+            shared.meter.take_back(&mut self.small_queue.metered, payload);
         }
         if kind == SendKind::New && self.nxt == ticket.end {
             self.nxt = ticket.start;
         }
-        if let Some(ledger) = &mut self.ledger {
-            ledger.on_refused(payload);
+        if let Some(writer) = &mut self.writer {
+            writer.ledger.on_refused(payload);
             match kind {
-                SendKind::New => ledger.on_unsent(now, ticket.start),
+                SendKind::New => writer.ledger.on_unsent(now, ticket.start),
                 SendKind::Retransmit | SendKind::TailProbe => {
-                    ledger.bytes_retrans = ledger.bytes_retrans.saturating_sub(payload.into());
+                    writer.ledger.bytes_retrans = writer.ledger.bytes_retrans.saturating_sub(payload.into());
                 }
             }
         }
@@ -328,7 +329,7 @@ impl Sender {
         self.data_segs_out = self.data_segs_out.wrapping_sub(segs);
         self.segs_out = self.segs_out.wrapping_sub(segs);
         self.recovery.on_refused(&(ticket.start..ticket.end), kind);
-        self.note_held(now, Gate::Device, totals);
+        self.note_held(now, Gate::Device, &mut shared.totals);
     }
 
     /// Data may be able to leave: the gates will be checked.

@@ -10,7 +10,9 @@
 //!   plan.rs     decides and changes nothing: one list of gates, in the order in which Linux asks them
 //!   inputs.rs   the values that the gates look at
 //!   size/       how large a packet is          small_queue/   how much may be below TCP
-//!   queue/      what was written and lent      books/         sums for reports
+//!   queue/      what was written and lent      books/         sums for reports; they decide nothing
+//!   writer.rs   what a connection has from its first write on
+//!   shared.rs   what all senders of a stack share
 //! ```
 //!
 //! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a
@@ -42,14 +44,17 @@ mod peer_window;
 mod plan;
 mod queue;
 mod sender;
+mod shared;
 mod size;
 mod small_queue;
 mod write;
+mod writer;
 
 pub(crate) use acked::TimedOut;
 pub use blocked::{Blocked, Gate};
 use books::ledger::Ledger;
-pub(crate) use books::ledger::{Queue, Totals};
+pub(crate) use books::ledger::Queue;
+use books::ledger::Totals;
 pub(crate) use commit::{Leaving, NotNow};
 pub use config::{MtuConfig, MtuProbing, SendConfig};
 pub(crate) use inputs::SendCx;
@@ -60,6 +65,7 @@ pub use queue::loans::Completion;
 pub use queue::notsent_lowat::LowatMode;
 pub(crate) use queue::sndbuf::SNDBUF_MIN;
 pub(crate) use sender::Sender;
+pub(crate) use shared::Shared;
 pub use size::autocork::AutocorkMode;
 pub(crate) use size::path_mtu::PathMtu;
 pub use size::tso_autosize::AutosizeMode;

@@ -14,6 +14,7 @@ use super::queue::write_queue::WriteQueue;
 use super::size::nagle::Nagle;
 use super::size::tso_autosize;
 use super::small_queue::SmallQueue;
+use super::writer::Writer;
 use super::{Blocked, Gate, Ledger, SendConfig, SendCx, Totals};
 use crate::buffers::BufferPool;
 use crate::congestion::{Algorithm, Congestion};
@@ -52,8 +53,8 @@ pub(crate) struct Sender {
     pub(super) blocked: Gate,
     /// Something was sent since that was last noted.
     pub(super) sent: bool,
-    /// Where bytes wait and why; made at the first write.
-    pub(super) ledger: Option<Box<Ledger>>,
+    /// Made at the first write.
+    pub(super) writer: Option<Box<Writer>>,
     /// How late the pacing timer was.
     pub(super) owed: Owed,
     /// Segments with data, wrapping as Linux's counter does.
@@ -84,7 +85,7 @@ impl Sender {
             paced: false,
             blocked: Gate::NoData,
             sent: false,
-            ledger: None,
+            writer: None,
             owed: Owed::default(),
             data_segs_out: 0,
             segs_out: 0,
@@ -114,14 +115,14 @@ impl Sender {
         self.queue.release_until(una, pool);
         self.nxt = una;
         self.data_segs_out = self.data_segs_out.wrapping_add(1);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.bytes_retrans += u64::from(again);
+        if let Some(writer) = &mut self.writer {
+            writer.ledger.bytes_retrans += u64::from(again);
             if acked > 0 {
-                ledger.on_sent(now, start, una, totals);
-                ledger.on_acked(now, una, totals);
+                writer.ledger.on_sent(now, start, una, totals);
+                writer.ledger.on_acked(now, una, totals);
             }
             if una == self.queue.end() {
-                ledger.chrono.stop(now, Kind::Busy, true);
+                writer.ledger.chrono.stop(now, Kind::Busy, true);
             }
         }
     }
@@ -246,7 +247,7 @@ impl Sender {
 
     /// Where bytes waited and why; `None` until the first write.
     pub(crate) fn ledger(&self) -> Option<&Ledger> {
-        self.ledger.as_deref()
+        self.writer.as_ref().map(|writer| &writer.ledger)
     }
 
     /// Which gate was shut when the connection was last asked for a packet.

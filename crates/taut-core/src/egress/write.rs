@@ -15,7 +15,8 @@ use super::queue::write_queue::WriteQueue;
 use super::size::autocork::{self, Autocork, AutocorkMode};
 use super::size::tso_autosize;
 use super::small_queue;
-use super::{Gate, Ledger, SendCx, Sender, Totals};
+use super::writer::Writer;
+use super::{Gate, SendCx, Sender, Totals};
 use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
 use crate::recovery::Mode;
 use crate::words::{Holders, Instant, Memory};
@@ -90,7 +91,7 @@ impl Sender {
         data.advance(written.bytes);
         let end = self.queue.end();
         let number =
-            self.ledger.as_mut().map(|ledger| ledger.loans.get_or_insert_default().add(end, receipt));
+            self.writer.as_mut().map(|writer| writer.loans.get_or_insert_default().add(end, receipt));
         (written, number)
     }
 
@@ -114,12 +115,12 @@ impl Sender {
 
     /// When to call that again, if nothing happens before; never for most connections.
     pub(crate) fn look_at_loans(&self) -> Instant {
-        let loans = self.ledger.as_ref().and_then(|ledger| ledger.loans.as_ref());
+        let loans = self.writer.as_ref().and_then(|writer| writer.loans.as_ref());
         loans.map_or(Instant::NEVER, |loans| loans.look_at())
     }
 
     fn loans(&mut self) -> Option<&mut Loans> {
-        self.ledger.as_mut()?.loans.as_deref_mut()
+        self.writer.as_mut()?.loans.as_deref_mut()
     }
 
     /// Takes as much of `len` bytes as there is room for: `put` adds a range of them to the queue.
@@ -134,12 +135,12 @@ impl Sender {
     ) -> Written {
         let was_empty = !self.has_unsent() && self.recovery.packets_out() == 0;
         let bytes = self.append(cx, len, flags, pool, put);
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(writer) = &mut self.writer {
             if bytes > 0 {
-                ledger.refill.on_write(cx.now, was_empty);
+                writer.refill.on_write(cx.now, was_empty);
             }
             if bytes < len {
-                ledger.refill.on_full();
+                writer.refill.on_full();
             }
         }
         self.buffer.nospace |= bytes < len;
@@ -221,10 +222,10 @@ impl Sender {
         // Without room for more, cork has nothing to wait for.
         self.nagle.on_write_end(flags.more && all);
         if taken > 0 {
-            let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
-            ledger.on_written(cx.now, before);
-            ledger.stream.on_write(cx.now, taken < cx.mss as usize);
-            ledger.chrono.start(cx.now, Kind::Busy);
+            let writer = self.writer.get_or_insert_with(|| Box::new(Writer::new(cx.now)));
+            writer.ledger.on_written(cx.now, before);
+            writer.stream.on_write(cx.now, taken < cx.mss as usize);
+            writer.ledger.chrono.start(cx.now, Kind::Busy);
         }
         taken
     }
@@ -264,7 +265,7 @@ impl Sender {
 
     /// Whether the application is in the middle of a stream of small writes.
     fn is_in_stream(&self, now: Instant) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.stream.goes_on(now))
+        self.writer.as_ref().is_some_and(|writer| writer.stream.goes_on(now))
     }
 
     /// Whether an ACK leaves the tail to the completion that is still to come: autocorking holds it, and the application
@@ -280,8 +281,8 @@ impl Sender {
 
     /// The peer sent data: an answer, maybe.
     pub(crate) const fn note_answer(&mut self) {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.stream.on_answer();
+        if let Some(writer) = &mut self.writer {
+            writer.stream.on_answer();
         }
     }
 
@@ -302,8 +303,8 @@ impl Sender {
         let writable = self.is_writable(cx);
         if !writable {
             self.buffer.nospace = true;
-            if let Some(ledger) = &mut self.ledger {
-                ledger.refill.on_full();
+            if let Some(writer) = &mut self.writer {
+                writer.refill.on_full();
             }
         }
         writable
@@ -326,9 +327,9 @@ impl Sender {
         let has_room = self.is_writable(cx);
         if has_room {
             self.buffer.nospace = false;
-            if let Some(ledger) = &mut self.ledger {
-                ledger.refill.on_woken(cx.now);
-                ledger.chrono.stop(cx.now, Kind::SendBuffer, false);
+            if let Some(writer) = &mut self.writer {
+                writer.refill.on_woken(cx.now);
+                writer.ledger.chrono.stop(cx.now, Kind::SendBuffer, false);
             }
         }
         has_room
@@ -386,16 +387,16 @@ impl Sender {
     /// The unsent bytes at which the application should stop writing, and whether they follow the rate.
     fn mark(&self, cx: &SendCx<'_>) -> (u32, bool) {
         let set = if self.lowat == 0 { cx.config.notsent_lowat } else { self.lowat };
-        match &self.ledger {
+        match &self.writer {
             _ if set != notsent_lowat::BY_RATE => (set, false),
-            Some(ledger) if !self.buffer.locked => {
+            Some(writer) if !self.buffer.locked => {
                 let flow = notsent_lowat::Flow {
-                    rate: ledger.delivery_rate,
+                    rate: writer.delivery_rate,
                     least_rtt: self.recovery.min_rtt(),
                     unacked: self.nxt - self.una(),
                     is_repairing: self.recovery.is_repairing(),
                 };
-                (ledger.refill.mark(&flow), true)
+                (writer.refill.mark(&flow), true)
             }
             _ => (notsent_lowat::UNSET, false),
         }

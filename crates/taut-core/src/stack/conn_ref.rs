@@ -51,7 +51,7 @@ impl<'a> ConnRef<'a> {
     /// A snapshot in `TCP_INFO`'s terms.
     #[must_use]
     pub fn info(&self, now: Instant) -> ConnInfo {
-        self.conn.info(&self.stack.caps, &self.stack.config, &self.stack.totals, now)
+        self.conn.info(&self.stack.caps, &self.stack.config, &self.stack.shared, now)
     }
 
     /// What held the connection back since its first write, and how long bytes waited in which queue.

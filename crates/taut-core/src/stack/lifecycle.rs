@@ -98,7 +98,7 @@ impl Stack {
     pub(super) fn detach(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.tables.conns.at_mut(slot) else { return };
         conn.flags.detached = true;
-        conn.tx.finish(now, &mut self.totals);
+        conn.tx.finish(now, &mut self.shared.totals);
         if core::mem::take(&mut conn.flags.orphan) {
             self.pool.budget.remove_orphan();
         }
@@ -126,7 +126,7 @@ impl Stack {
             } else if conn.fast_open_worked() {
                 self.fast_open.note_worked(now, &self.config.fast_open);
             }
-            conn.tx.leave_device(&mut self.totals);
+            conn.tx.leave_device(&mut self.shared);
             conn.discard(&mut self.pool);
             self.pool.budget.set_connections(self.tables.conns.len());
         }

@@ -51,7 +51,7 @@ pub use shards::steering::Steering;
 
 use crate::buffers::BufferPool;
 use crate::conn::{Conn, StackCx};
-use crate::egress::Totals;
+use crate::egress::Shared;
 use crate::egress::emit::HEADER_MAX;
 use crate::fast_open::{Cache, FastOpenKeys};
 use crate::settings::config::StackConfig;
@@ -109,7 +109,7 @@ pub struct Stack {
     pool: BufferPool,
     counters: Counters,
     /// Time and bytes of all connections, past and present.
-    totals: Totals,
+    shared: Shared,
     /// See [`must_answer`](Self::must_answer).
     must_answer: bool,
     secrets: Secrets,
@@ -151,7 +151,7 @@ macro_rules! stack_cx {
             link: &$stack.caps,
             pool: &mut $stack.pool,
             counters: &mut $stack.counters,
-            totals: &mut $stack.totals,
+            shared: &mut $stack.shared,
             must_answer: &mut $stack.must_answer,
         }
     };
@@ -183,7 +183,7 @@ impl Stack {
             replies: Replies::default(),
             pool,
             counters: Counters::default(),
-            totals: Totals::default(),
+            shared: Shared::default(),
             must_answer: false,
             timers_again_at: Instant::ZERO,
             awaiting_tickets: 0,

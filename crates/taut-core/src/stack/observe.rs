@@ -80,13 +80,13 @@ impl Stack {
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let mut report = Report::new();
-        for ((_, share), total) in report.shares.iter_mut().zip(self.totals.shares) {
+        for ((_, share), total) in report.shares.iter_mut().zip(self.shared.totals.shares) {
             *share = total;
         }
-        for (queue, total) in report.queues.iter_mut().zip(self.totals.sojourn) {
+        for (queue, total) in report.queues.iter_mut().zip(self.shared.totals.sojourn) {
             queue.sojourn = total;
         }
-        report.lateness = self.totals.lateness;
+        report.lateness = self.shared.totals.lateness;
         for id in self.tables.conns.ids() {
             if let Some(conn) = self.tables.conns.get(id) {
                 conn.report_to(&mut report, now, false);

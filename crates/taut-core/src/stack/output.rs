@@ -198,7 +198,7 @@ impl Stack {
         }
         while let Some(id) = self.line.pop_front() {
             if let Some(conn) = self.tables.conns.get_mut(id)
-                && conn.tx.take_turn(&mut self.totals)
+                && conn.tx.take_turn(&mut self.shared)
                 && !core::mem::replace(&mut conn.flags.queued_for_output, true)
             {
                 self.ready.push_back(id.slot);
@@ -208,10 +208,10 @@ impl Stack {
 
     /// The slot of the first connection in the line for the device, if that may have room; it is in the line no more.
     fn next_turn(&mut self) -> Option<u32> {
-        while self.totals.meter.is_open() {
+        while self.shared.meter.is_open() {
             let id = self.line.pop_front()?;
             if let Some(conn) = self.tables.conns.get_mut(id)
-                && conn.tx.take_turn(&mut self.totals)
+                && conn.tx.take_turn(&mut self.shared)
             {
                 conn.flags.queued_for_output = true;
                 return Some(id.slot);

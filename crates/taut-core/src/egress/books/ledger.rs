@@ -10,16 +10,11 @@
 //! the time since the last change is added to the one that was shut, and to the stack's sum over all
 //! connections.
 //!
-//! The ledger is made at a connection's first write: a connection that only receives has none.
-
-use alloc::boxed::Box;
+//! The ledger is made at a connection's first write: a connection that only receives has none. It adds up,
+//! and decides nothing.
 
 use super::chrono::Chrono;
 use crate::egress::blocked::Gate;
-use crate::egress::queue::loans::Loans;
-use crate::egress::queue::notsent_lowat::Refill;
-use crate::egress::size::autocork::Stream;
-use crate::egress::small_queue::{Ahead, Meter};
 use crate::stats::{Histogram, Lateness};
 use crate::words::{Duration, Instant};
 
@@ -53,10 +48,6 @@ pub(crate) struct Totals {
     pub(crate) sojourn: [Histogram; 3],
     /// How late timers of pacing were.
     pub(crate) lateness: Lateness,
-    /// The device, as completions show it.
-    pub(crate) meter: Meter,
-    /// Above a link that paces: how late the stack looks.
-    pub(crate) ahead: Ahead,
 }
 
 impl Totals {
@@ -141,18 +132,10 @@ pub(crate) struct Ledger {
     /// The most by which its timer of pacing was late, in units of [`LATE_UNIT`].
     late_most: u16,
     pub(crate) chrono: Chrono,
-    /// Bytes per second, by the latest sample of the delivery rate.
-    pub(crate) delivery_rate: u64,
-    /// Whether that sample was limited by the application.
+    /// Whether the latest sample of the delivery rate was limited by the application.
     pub(crate) app_limited: bool,
     /// Payload bytes retransmitted.
     pub(crate) bytes_retrans: u64,
-    /// How promptly the application writes.
-    pub(crate) refill: Refill,
-    /// Whether it writes small pieces in a row.
-    pub(crate) stream: Stream,
-    /// What the application lent; here because most connections do without.
-    pub(crate) loans: Option<Box<Loans>>,
 }
 
 impl Ledger {
@@ -168,12 +151,8 @@ impl Ledger {
             sojourn: [Compact([0; Histogram::BUCKETS]); 3],
             late_most: 0,
             chrono: Chrono::new(now),
-            delivery_rate: 0,
             app_limited: false,
             bytes_retrans: 0,
-            refill: Refill::new(),
-            stream: Stream::new(),
-            loans: None,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::buffers::BufferPool;
 use crate::conn::half_open::{HalfOpen, Waited};
 use crate::conn::state::State;
 use crate::conn::{Arrival, Conn, Consequence, StackCx};
-use crate::egress::{Totals, emit};
+use crate::egress::{Shared, emit};
 use crate::settings::options::tos_field;
 use crate::stack::replies::Reply;
 use crate::stack::tables::demux::{HALF_OPEN_BIT, Owner};
@@ -311,15 +311,15 @@ impl Stack {
     pub(crate) fn view_half_open(&self, id: ConnId) -> Option<Conn> {
         let (_, entry) = self.tables.half_open.find(id)?;
         let options = &self.listeners.get(entry.listener)?.options.conn;
-        let (mut pool, mut counters, mut totals) =
-            (BufferPool::new(), Counters::default(), Totals::default());
+        let (mut pool, mut counters, mut shared) =
+            (BufferPool::new(), Counters::default(), Shared::default());
         let mut cx = StackCx {
             now: Instant::ZERO,
             config: &self.config,
             link: &self.caps,
             pool: &mut pool,
             counters: &mut counters,
-            totals: &mut totals,
+            shared: &mut shared,
             must_answer: &mut false,
         };
         Some(entry.connection(&mut cx, options, id))

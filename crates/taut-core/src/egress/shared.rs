@@ -1,0 +1,15 @@
+//! What the senders of a stack share: one device below them, and one book of what they did.
+
+use super::books::ledger::Totals;
+use super::small_queue::{Ahead, Meter};
+
+/// The state of the send path that belongs to the stack.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Sums over all connections that the stack ever had.
+    pub(crate) totals: Totals,
+    /// The device, as completions show it.
+    pub(crate) meter: Meter,
+    /// Above a link that paces: how late the stack looks.
+    pub(crate) ahead: Ahead,
+}
