@@ -79,15 +79,15 @@ impl HalfOpen {
         mark: Mark,
     ) -> Self {
         let (mut agreed, rcvbuf) = birth.offer(cx);
-        agreed.agree(cx.now, &syn.options);
+        agreed.agree(birth.born, &syn.options);
         let control = birth.options.congestion.as_ref().unwrap_or(&cx.config.congestion.control);
         Self {
             tuple: birth.tuple,
             listener,
-            begun: cx.now,
+            begun: birth.born,
             deadline: Instant::NEVER,
             agreed,
-            handshake: Handshake::new(cx.now, birth.isn),
+            handshake: Handshake::new(birth.born, birth.isn),
             irs: syn.seq,
             rcvbuf,
             challenged_ms: 0,
@@ -108,7 +108,7 @@ impl HalfOpen {
         listener: ListenerId,
         syn: &TcpHeader,
     ) -> Self {
-        let deadline = cx.now + RTO_INIT;
+        let deadline = birth.born + RTO_INIT;
         Self { syn_ack_due: false, deadline, ..Self::new(cx, birth, listener, syn, Mark::NotEct) }
     }
 
@@ -198,13 +198,13 @@ impl HalfOpen {
 
     /// The connection, in SYN-RECEIVED, as if it had been made for the SYN.
     pub(crate) fn connection(&self, cx: &mut StackCx<'_>, options: &ConnOptions, id: ConnId) -> Conn {
-        let now = core::mem::replace(&mut cx.now, self.begun);
         let birth = Birth {
             tuple: self.tuple,
             generation: id.generation,
             options,
             isn: seq::wire(self.handshake.first() - 1),
             timestamp_offset: self.agreed.timestamps.offset,
+            born: self.begun,
         };
         let mut conn = Conn::new(cx, &birth, self.agreed, self.rcvbuf);
         conn.listener = self.listener;
@@ -218,8 +218,7 @@ impl HalfOpen {
         if let Some(ecn) = self.ecn.ecn() {
             conn.extras_mut().ecn = ecn;
         }
-        conn.begin(cx, self.window, self.irs);
-        cx.now = now;
+        conn.begin(self.begun, self.window, self.irs);
         conn
     }
 

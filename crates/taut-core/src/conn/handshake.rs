@@ -71,6 +71,8 @@ pub(crate) struct Birth<'a> {
     /// Initial sequence number, as it goes on the wire.
     pub(crate) isn: u32,
     pub(crate) timestamp_offset: u32,
+    /// When the first SYN was sent or arrived.
+    pub(crate) born: Instant,
 }
 
 impl Birth<'_> {
@@ -133,7 +135,7 @@ impl Conn {
     /// A connection on these terms, with a receive buffer of `rcvbuf` bytes.
     pub(super) fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>, agreed: Agreed, rcvbuf: u32) -> Self {
         let (config, options) = (cx.config, birth.options);
-        let handshake = Handshake::new(cx.now, birth.isn);
+        let handshake = Handshake::new(birth.born, birth.isn);
         let tuned = config.receive.moderate_rcvbuf && options.rcvbuf.is_none();
         let algorithm = options.congestion.clone().unwrap_or_else(|| config.congestion.control.clone());
         let mut conn = Self {
@@ -145,9 +147,9 @@ impl Conn {
             flags: Flags::default(),
             news: News::default(),
             error: None,
-            tx: Sender::new(cx.now, handshake.first(), algorithm, &config.send),
+            tx: Sender::new(birth.born, handshake.first(), algorithm, &config.send),
             rx: Receiver::new(rcvbuf, config.receive.rmem.max, tuned),
-            timers: Timers::new(cx.now),
+            timers: Timers::new(birth.born),
             agreed,
             handshake,
             syns: Syns::default(),
@@ -165,17 +167,17 @@ impl Conn {
             self.extras_mut().ecn = ecn;
         }
         self.agreed.agree(cx.now, &syn.options);
-        self.begin(cx, syn.window, syn.seq);
+        self.begin(cx.now, syn.window, syn.seq);
     }
 
     /// Both streams begin on the terms that were agreed on; the peer's SYN had this window and this number.
-    pub(super) fn begin(&mut self, cx: &StackCx<'_>, window: u16, irs: u32) {
+    pub(super) fn begin(&mut self, now: Instant, window: u16, irs: u32) {
         let agreed = &self.agreed;
         // The window of a SYN is never scaled (RFC 7323 §2.2).
-        self.tx.begin(cx.now, self.handshake.first(), agreed.sack(), window);
+        self.tx.begin(now, self.handshake.first(), agreed.sack(), window);
         let rcv_nxt = seq::FIRST + u64::from(irs) + 1;
         let scale = agreed.own_wscale().unwrap_or(0);
-        self.rx.begin(cx.now, rcv_nxt, scale, agreed.announced_mss(), agreed.sack_blocks_max());
+        self.rx.begin(now, rcv_nxt, scale, agreed.announced_mss(), agreed.sack_blocks_max());
     }
 
     /// Our SYN is acknowledged by a segment with the options `header`: the connection is open.

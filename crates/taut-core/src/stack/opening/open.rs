@@ -145,6 +145,7 @@ impl Stack {
             options,
             isn: min_iss.unwrap_or_else(|| self.secrets.isn(&tuple, now)),
             timestamp_offset: self.secrets.timestamp_offset(&tuple),
+            born: now,
         };
         let mut cx = stack_cx!(self, now);
         let conn = make(&mut cx, &birth);

@@ -65,6 +65,7 @@ impl Stack {
             options: &entry.options.conn,
             isn: min_iss.unwrap_or_else(|| self.secrets.isn(tuple, now)),
             timestamp_offset: self.secrets.timestamp_offset(tuple),
+            born: now,
         };
         let mut half_open = HalfOpen::new(&stack_cx!(self, now), &birth, listener, syn, mark);
         half_open.gives_cookie = cookie.map(|option| option.experimental);
@@ -91,6 +92,7 @@ impl Stack {
             options: &entry.options.conn,
             isn: syn_cookies::number(&self.secrets, now, tuple, syn),
             timestamp_offset: self.secrets.timestamp_offset(tuple),
+            born: now,
         };
         let syn = syn_cookies::remembered(syn, self.config.tcp.timestamps);
         let cx = stack_cx!(self, now);
@@ -133,6 +135,7 @@ impl Stack {
             options: &entry.options.conn,
             isn: ack.ack.wrapping_sub(1),
             timestamp_offset: self.secrets.timestamp_offset(tuple),
+            born: now,
         };
         let half_open = HalfOpen::revived(&stack_cx!(self, now), &birth, listener, &syn);
         self.begin_half_open(half_open);
