@@ -341,8 +341,7 @@ impl Shard {
         })
     }
 
-    /// Changes addresses, routes or the MTU, of the stack and of the link below it. A link that checks an address first tells
-    /// the stack later.
+    /// Changes addresses, routes or the MTU of the stack and the link, which may check an address first.
     ///
     /// # Errors
     /// See [`NetworkError`]; after an error nothing has changed.
@@ -351,6 +350,7 @@ impl Shard {
             let now = self.begin(inner, wakers, None);
             let is_now = inner.rx.change_network(change);
             let result = if is_now { inner.stack.change_network(now, change) } else { Ok(()) };
+            inner.waiters.wake_one(Interest::Network, wakers);
             self.settle(inner, self.clock.now(), wakers);
             result
         })
@@ -650,7 +650,7 @@ impl Inner {
             Interest::Write(conn) if self.is_connecting(conn) => return true,
             // ACKs.
             Interest::Write(_) | Interest::SendTo(_) => self.sent_bytes >= SERVE_BYTES,
-            Interest::Flow(_) | Interest::End => false,
+            Interest::Flow(_) | Interest::Network | Interest::Idle | Interest::End => false,
         };
         may_find && self.looks.may_look()
     }

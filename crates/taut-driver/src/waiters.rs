@@ -21,6 +21,10 @@ pub enum Interest {
     RecvFrom(DatagramId),
     /// Room for a datagram, or an error to report.
     SendTo(DatagramId),
+    /// A change of the addresses or the routes.
+    Network,
+    /// No connection is left.
+    Idle,
     /// The end of the stack: no [`Shard::poll`](crate::Shard::poll) for it is ready before that.
     End,
 }
@@ -101,6 +105,8 @@ pub(crate) struct Waiters {
     datagrams: Vec<BothWaiters>,
     listeners: Vec<WaitList>,
     flows: Vec<WaitList>,
+    network: WaitList,
+    idle: WaitList,
     end: WaitList,
     /// The number of entries in all lists, except those that wait for the end, which need no driver.
     waiting: usize,
@@ -152,6 +158,11 @@ impl Waiters {
         }
     }
 
+    /// Whether one waits until no connection is left.
+    pub(crate) fn await_idle(&self) -> bool {
+        !self.idle.0.is_empty()
+    }
+
     /// The list, if it ever had an entry: an event of a connection without waiters must not create one.
     fn existing(&mut self, interest: Interest) -> Option<&mut WaitList> {
         match interest {
@@ -161,6 +172,8 @@ impl Waiters {
             Interest::Flow(id) => self.flows.get_mut(id.slot()),
             Interest::RecvFrom(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.read),
             Interest::SendTo(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.write),
+            Interest::Network => Some(&mut self.network),
+            Interest::Idle => Some(&mut self.idle),
             Interest::End => Some(&mut self.end),
         }
     }
@@ -179,7 +192,9 @@ impl Waiters {
         for list in self.listeners.iter_mut().chain(&mut self.flows) {
             list.wake(into);
         }
-        self.end.wake(into);
+        for list in [&mut self.network, &mut self.idle, &mut self.end] {
+            list.wake(into);
+        }
     }
 
     fn list(&mut self, interest: Interest) -> &mut WaitList {
@@ -190,6 +205,8 @@ impl Waiters {
             Interest::Flow(id) => grown(&mut self.flows, id.slot()),
             Interest::RecvFrom(id) => &mut grown(&mut self.datagrams, id.slot()).read,
             Interest::SendTo(id) => &mut grown(&mut self.datagrams, id.slot()).write,
+            Interest::Network => &mut self.network,
+            Interest::Idle => &mut self.idle,
             Interest::End => &mut self.end,
         }
     }

@@ -12,7 +12,7 @@ use taut_driver::{Access, Interest, Shard};
 use taut_replay::RecordReport;
 
 use crate::builder::StackBuilder;
-use crate::common::wait::until;
+use crate::common::wait::{block_until, until};
 
 /// A running TCP/IP stack. Clones are handles to the same stack.
 ///
@@ -155,21 +155,12 @@ impl Stack {
     /// `timeout`. Blocks the thread.
     #[must_use]
     pub fn wait_for_address(&self, address: Option<IpAddr>, timeout: Duration) -> Option<IpAddr> {
-        const LOOK_EVERY: Duration = Duration::from_millis(5);
         let is_local = |ip: IpAddr| match ip {
             IpAddr::V4(v4) => v4.is_link_local(),
             IpAddr::V6(v6) => v6.is_unicast_link_local(),
         };
         let is_it = |ip: &IpAddr| address.map_or(!is_local(*ip), |address| *ip == address);
-        let clock = self.0.shards[0].clock();
-        let until = clock.now() + timeout.into();
-        loop {
-            let found = self.everywhere().into_iter().find(is_it);
-            if found.is_some() || clock.now() >= until || self.closed().is_some() {
-                return found;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        block_until(self.shards(), timeout, || self.everywhere().into_iter().find(is_it))
     }
 
     /// The addresses that all shards have: each learns by itself.
@@ -361,18 +352,20 @@ impl Stack {
     /// delivered. Returns whether that happened within `timeout`. Blocks the thread.
     #[must_use]
     pub fn drain(&self, timeout: Duration) -> bool {
-        const LOOK_EVERY: Duration = Duration::from_millis(1);
-        let clock = self.0.shards[0].clock();
-        let until = clock.now() + timeout.into();
-        loop {
-            if self.connections() == 0 {
-                return true;
-            }
-            if clock.now() >= until || self.0.shards.iter().any(|shard| shard.is_closed()) {
+        let until = self.0.shards[0].clock().now() + timeout.into();
+        let is_idle = |access: &mut Access<'_>| match access.stack.connections() {
+            0 => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        };
+        // A shard may have new connections by the time when the last one has none.
+        while self.connections() > 0 {
+            let mut waits =
+                self.shards().iter().map(|shard| shard.wait(Interest::Idle, Some(until), is_idle));
+            if !waits.all(|waited| matches!(waited, Some(Ok(())))) {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
         }
+        true
     }
 
     /// [`TcpStream::connect`](crate::TcpStream::connect) to an address.

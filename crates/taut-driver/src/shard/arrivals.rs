@@ -104,7 +104,7 @@ impl Shard {
         for packets in 0..BATCH_PACKETS {
             let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
                 inner.early_end.note_nothing();
-                inner.learn(now);
+                inner.learn(now, wakers);
                 return Taken { packets, more: handed >= HANDED_PACKETS };
             };
             inner.early_end.note_packet(packets == 0);
@@ -197,10 +197,11 @@ impl Shard {
 
 impl Inner {
     /// Tells the stack what the link has learnt.
-    fn learn(&mut self, now: Instant) {
+    fn learn(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
         while let Some(change) = self.rx.poll_change() {
             // One that the stack has no place for changes nothing.
             _ = self.stack.change_network(now, change);
+            self.waiters.wake_one(Interest::Network, wakers);
         }
     }
 

@@ -8,6 +8,7 @@ use taut_core::{Duration, Fate, Instant, Transmit};
 use super::{Inner, Shard, Until};
 use crate::device::{Sent, TxDevice};
 use crate::losses::Losses;
+use crate::waiters::Interest;
 
 /// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects them earlier:
 /// the thread that wrote then does something else.
@@ -28,6 +29,9 @@ impl Shard {
         }
         self.transmit(inner, now);
         inner.take_events(Until::Batch, wakers);
+        if inner.waiters.await_idle() && inner.stack.connections() == 0 {
+            inner.waiters.wake_one(Interest::Idle, wakers);
+        }
         if let Some(shared) = self.shared_memory.get()
             && let Some(elsewhere) = inner.memory.share(inner.stack.memory_use(), shared)
         {

@@ -3,12 +3,17 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use taut_core::{LinkCaps, RxChecksum, Stack, StackConfig, TxPacket, TxTicket};
-use taut_driver::{Clock, Device, DriverThread, News, Received, RxDevice, Sent, Shard, TxDevice, portable};
+use taut_core::{LinkCaps, Network, NetworkChange, RxChecksum, Stack, StackConfig, TxPacket, TxTicket};
+use taut_driver::{
+    Access, Clock, Device, DriverThread, Interest, News, Received, RxDevice, Sent, Shard, TxDevice, WaitKey,
+    portable,
+};
+
+use crate::hosts;
 
 /// The packets that are posted at least.
 const POSTS_MIN: u64 = 1_000;
@@ -110,6 +115,42 @@ fn the_parked_thread_overlooks_no_waker() {
     let (shard, post) = shard();
     let _driver = portable::spawn(shard, "driver").unwrap();
     stress(&post);
+}
+
+/// A waker that counts its calls.
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One that waits until no connection is left is woken once, by the last one; one that waits for a change of the
+/// addresses, by that alone.
+#[test]
+fn the_last_connection_and_a_change_of_the_network_wake_once() {
+    let pair = hosts::Pair::new(LinkCaps::plain(1500), |_| {});
+    let shard = &pair.near.shard;
+    let [second, _] = pair.connect();
+    let calls = [Interest::Idle, Interest::Network].map(|interest| {
+        let calls = Arc::new(Calls::default());
+        let waker = Waker::from(Arc::clone(&calls));
+        let pending = |_: &mut Access<'_>| Poll::<io::Result<()>>::Pending;
+        assert!(shard.poll(interest, WaitKey::unique(), &waker, pending).is_pending());
+        calls
+    });
+    let counts = || calls.each_ref().map(|calls| calls.0.load(Ordering::SeqCst));
+    pair.send(100_000, 1);
+    let abort = |id| shard.access(|access| access.stack.conn_mut(id).unwrap().abort(access.now));
+    abort(second);
+    assert_eq!(counts(), [0, 0], "another connection is left");
+    abort(pair.conns[0]);
+    assert_eq!(counts(), [1, 0]);
+    let other = Network { address: [10, 0, 0, 9].into(), prefix: 24 };
+    shard.change_network(NetworkChange::AddAddress(other)).unwrap();
+    assert_eq!(counts(), [1, 1]);
 }
 
 #[cfg(feature = "tokio")]
