@@ -127,8 +127,8 @@ impl Wake for Calls {
     }
 }
 
-/// One that waits until no connection is left is woken once, by the last one; one that waits for a change of the
-/// addresses, by that alone.
+/// One that waits until no connection is left is woken once, by the last one; one that waits for a change of
+/// the addresses, by that alone.
 #[test]
 fn the_last_connection_and_a_change_of_the_network_wake_once() {
     let pair = hosts::Pair::new(LinkCaps::plain(1500), |_| {});
