@@ -52,6 +52,7 @@ pub mod relay;
 mod stack;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod wait;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::incoming::{IncomingFlow, IncomingFlows};

@@ -11,8 +11,7 @@ use taut_core::StackConfig;
 use taut_driver::{Access, Interest, Shard};
 use taut_replay::RecordReport;
 
-use crate::builder::StackBuilder;
-use crate::common::wait::{block_until, until};
+use crate::wait::{block_until, until};
 
 /// A running TCP/IP stack. Clones are handles to the same stack.
 ///
@@ -50,12 +49,6 @@ impl Drop for Running {
 }
 
 impl Stack {
-    /// A builder for a stack.
-    #[must_use]
-    pub fn builder() -> StackBuilder {
-        StackBuilder::new()
-    }
-
     pub(crate) fn running(
         shards: Arc<[Arc<Shard>]>,
         config: Arc<StackConfig>,
@@ -114,7 +107,7 @@ impl Stack {
         self.0.shards.iter().map(move |shard| shard.access(&mut f))
     }
 
-    /// The number of shards of this stack: [`StackBuilder::shards`].
+    /// The number of shards of this stack: [`StackBuilder::shards`](crate::StackBuilder::shards).
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.0.shards.len()
@@ -232,8 +225,8 @@ impl Stack {
         all
     }
 
-    /// A report on the queue in front of the device, if [`StackBuilder::link`] put one there; with several
-    /// shards, on the first one's.
+    /// A report on the queue in front of the device, if
+    /// [`StackBuilder::link`](crate::StackBuilder::link) put one there; with several shards, on the first one's.
     #[must_use]
     pub fn link_report(&self) -> Option<crate::qdisc::LinkReport> {
         self.0.shards[0].link_report()
@@ -271,7 +264,7 @@ impl Stack {
     }
 
     /// Removes the queue discipline that [`set_qdisc`](Self::set_qdisc) put there. The queue of
-    /// [`StackBuilder::link`], if there was one, is then in force again.
+    /// [`StackBuilder::link`](crate::StackBuilder::link), if there was one, is then in force again.
     pub fn reset_qdisc(&self) {
         for shard in &*self.0.shards {
             shard.set_qdisc(None);
@@ -366,24 +359,5 @@ impl Stack {
             }
         }
         true
-    }
-
-    /// [`TcpStream::connect`](crate::TcpStream::connect) to an address.
-    ///
-    /// # Errors
-    /// Those of [`TcpStream::connect`](crate::TcpStream::connect).
-    #[cfg(feature = "tokio")]
-    pub async fn connect(&self, to: std::net::SocketAddr) -> std::io::Result<crate::TcpStream> {
-        crate::TcpStream::connect_with(self, to, &taut_core::ConnOptions::default()).await
-    }
-
-    /// [`TcpListener::bind`](crate::TcpListener::bind) to an address; not asynchronous, because there is no name to
-    /// resolve.
-    ///
-    /// # Errors
-    /// Those of [`TcpListener::bind`](crate::TcpListener::bind).
-    #[cfg(feature = "tokio")]
-    pub fn listen(&self, at: std::net::SocketAddr) -> std::io::Result<crate::TcpListener> {
-        crate::TcpListener::bind_with(self, at, taut_core::ListenOptions::default())
     }
 }

@@ -11,8 +11,10 @@ use taut_core::{Completion, ConnOptions};
 use taut_driver::{Access, Interest};
 
 use super::reader::Reader;
-use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
+use crate::common::socket::Socket;
+use crate::common::socket_methods::socket_methods;
 use crate::stack::Stack;
+use crate::wait::{Attempt, now_or_would_block};
 
 /// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the background.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
-use crate::common::socket::Attempt;
 use crate::stack::Stack;
+use crate::wait::Attempt;
 
 /// How calls wait; clones share it.
 #[derive(Debug, Default)]

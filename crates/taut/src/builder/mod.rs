@@ -52,11 +52,15 @@ struct Shards {
     records: Vec<RecordHandle>,
 }
 
-impl StackBuilder {
-    pub(crate) fn new() -> Self {
-        Self::default()
+impl Stack {
+    /// A builder for a stack.
+    #[must_use]
+    pub fn builder() -> StackBuilder {
+        StackBuilder::default()
     }
+}
 
+impl StackBuilder {
     /// Sends and receives over this device.
     #[must_use]
     pub fn device(mut self, device: impl Into<Device>) -> Self {

@@ -10,8 +10,9 @@ use std::task::{Poll, Wake, Waker};
 use taut_core::{FlowFilter, IncomingOptions, ListenOptions, ListenerId};
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
-use crate::common::socket::{Attempt, Socket, now_or_would_block};
+use crate::common::socket::Socket;
 use crate::error;
+use crate::wait::{Attempt, now_or_would_block};
 
 /// A listening socket: a listener in every shard, because each connection arrives at the shard that owns it.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use taut_core::{Completion, ReadError, WriteError, WriteFlags};
 use taut_driver::Access;
 
-use crate::common::socket::{Attempt, Socket};
+use crate::common::socket::Socket;
 use crate::error;
+use crate::wait::Attempt;
 
 impl Socket {
     pub(crate) fn read_chunk(&self, access: &mut Access<'_>, max: usize) -> Attempt<Bytes> {

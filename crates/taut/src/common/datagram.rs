@@ -12,9 +12,9 @@ use taut_core::{
 };
 use taut_driver::{Access, Interest, Shard};
 
-use crate::common::socket::{Attempt, now_or_would_block};
 use crate::error;
 use crate::stack::Stack;
+use crate::wait::{Attempt, now_or_would_block};
 
 /// A socket that an application holds. Dropping it closes it.
 #[derive(Debug)]

@@ -7,14 +7,16 @@ use std::task::Poll;
 
 use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo};
 #[cfg(feature = "tokio")]
-use taut_driver::{Access, Interest, Shard};
+use taut_driver::Interest;
+use taut_driver::{Access, Shard};
 
 use crate::common::acceptor::{Acceptor, ShardListener};
 use crate::common::datagram;
-use crate::common::socket::{Attempt, Socket, now_or_would_block};
-#[cfg(feature = "tokio")]
-use crate::common::wait::until;
+use crate::common::socket::Socket;
 use crate::error;
+#[cfg(feature = "tokio")]
+use crate::wait::until;
+use crate::wait::{Attempt, now_or_would_block};
 
 /// A flow; dropping it undecided drops it: its SYNs or datagrams are not answered.
 #[derive(Debug)]

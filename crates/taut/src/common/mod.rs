@@ -5,6 +5,6 @@ pub(crate) mod chunks;
 pub(crate) mod datagram;
 pub(crate) mod flow;
 pub(crate) mod socket;
+pub(crate) mod socket_methods;
 #[cfg(feature = "tokio")]
 pub(crate) mod turn;
-pub(crate) mod wait;

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use crate::common::socket::Attempt;
+use crate::wait::Attempt;
 
 /// How much a connection takes in one turn: a few hundred microseconds of a fast device, and what a core's cache holds.
 const TURN_BYTES: u32 = 1 << 20;

@@ -9,10 +9,10 @@ use taut_driver::WaitKey;
 
 use crate::common::acceptor::Acceptor;
 use crate::common::flow::{Flow, flow_methods};
-use crate::common::wait::until;
 use crate::stack::Stack;
 use crate::tokio::stream::TcpStream;
 use crate::tokio::udp::{EchoSocket, UdpSocket};
+use crate::wait::until;
 
 /// Every new connection to the addresses and ports of a filter, before it is answered; and every flow of UDP and of echo
 /// requests, if the filter says so. The addresses need not be the stack's own. A listener or socket at the same address and

@@ -12,14 +12,24 @@ use taut_driver::WaitKey;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::common::acceptor::Acceptor;
-use crate::common::wait::until;
 use crate::stack::Stack;
 use crate::tokio::stream::TcpStream;
+use crate::wait::until;
 
 /// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not accepted.
 #[derive(Debug)]
 pub struct TcpListener {
     acceptor: Acceptor,
+}
+
+impl Stack {
+    /// [`TcpListener::bind`] to an address; not asynchronous, because there is no name to resolve.
+    ///
+    /// # Errors
+    /// Those of [`TcpListener::bind`].
+    pub fn listen(&self, at: SocketAddr) -> io::Result<TcpListener> {
+        TcpListener::bind_with(self, at, ListenOptions::default())
+    }
 }
 
 impl TcpListener {

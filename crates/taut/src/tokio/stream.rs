@@ -14,11 +14,12 @@ use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::common::socket::{Attempt, Socket, now_or_would_block, socket_methods};
-use crate::common::wait::{Waiting, until};
+use crate::common::socket::Socket;
+use crate::common::socket_methods::socket_methods;
 use crate::stack::Stack;
 use crate::tokio::reader::Reader;
 use crate::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::wait::{Attempt, Waiting, now_or_would_block, until};
 
 /// A connection, like [`tokio::net::TcpStream`].
 ///
@@ -27,6 +28,16 @@ use crate::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 #[derive(Debug)]
 pub struct TcpStream {
     pub(crate) socket: Arc<Socket>,
+}
+
+impl Stack {
+    /// [`TcpStream::connect`] to an address.
+    ///
+    /// # Errors
+    /// Those of [`TcpStream::connect`].
+    pub async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        TcpStream::connect_with(self, to, &ConnOptions::default()).await
+    }
 }
 
 impl TcpStream {

@@ -13,8 +13,8 @@ use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
-use crate::common::wait::until;
 use crate::stack::Stack;
+use crate::wait::until;
 
 async fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
     let none = || io::Error::new(io::ErrorKind::InvalidInput, "no address");

@@ -1,5 +1,5 @@
-//! Futures that wait for a shard, and a thread that waits for several. Called by the asynchronous sockets and
-//! by `stack.rs`.
+//! Attempts and how one waits for them: futures that wait for a shard, and a thread that waits for several.
+//! Called by the sockets and by `stack.rs`.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -11,7 +11,16 @@ use std::time::Duration;
 
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
-use crate::common::socket::Attempt;
+/// What an attempt comes to: ready, pending, or failed.
+pub(crate) type Attempt<T> = Poll<io::Result<T>>;
+
+/// The result of an attempt that must not wait.
+pub(crate) fn now_or_would_block<T>(attempt: Attempt<T>) -> io::Result<T> {
+    match attempt {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
 
 /// Waits until `attempt` is ready.
 pub(crate) async fn until<T>(
