@@ -39,7 +39,7 @@ pub(crate) fn block_until<T>(
     timeout: Duration,
     mut look: impl FnMut() -> Option<T>,
 ) -> Option<T> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Unpark::here();
     let mut cx = Context::from_waker(&waker);
     let mut waits: Vec<_> = shards.iter().map(|shard| Waiting::new(shard, Interest::Network)).collect();
     let clock = shards.first()?.clock();
@@ -59,8 +59,15 @@ pub(crate) fn block_until<T>(
     }
 }
 
-/// Wakes a thread that parks.
-struct Unpark(Thread);
+/// Wakes a thread that parks while it waits in several shards.
+pub(crate) struct Unpark(Thread);
+
+impl Unpark {
+    /// A waker of this thread.
+    pub(crate) fn here() -> Waker {
+        Waker::from(Arc::new(Self(thread::current())))
+    }
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

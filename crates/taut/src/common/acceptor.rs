@@ -5,14 +5,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 
 use taut_core::{FlowFilter, IncomingOptions, ListenOptions, ListenerId};
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
 use crate::common::socket::Socket;
 use crate::error;
-use crate::wait::{Attempt, now_or_would_block};
+use crate::wait::{Attempt, Unpark, now_or_would_block};
 
 /// A listening socket: a listener in every shard, because each connection arrives at the shard that owns it.
 #[derive(Debug)]
@@ -114,6 +114,7 @@ impl Acceptor {
         self.now(|listener, access| self.accept(listener, access))
     }
 
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
         self.poll(key, waker, |listener, access| self.accept(listener, access))
     }
@@ -169,7 +170,7 @@ impl Acceptor {
             let accepted = listener.shard.wait(listener.interest(), None, |access| attempt(listener, access));
             return accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
         }
-        let (key, waker) = (WaitKey::unique(), Waker::from(Arc::new(Unpark(std::thread::current()))));
+        let (key, waker) = (WaitKey::unique(), Unpark::here());
         loop {
             if let Poll::Ready(result) = self.poll(key, &waker, &attempt) {
                 self.cancel(key);
@@ -177,15 +178,6 @@ impl Acceptor {
             }
             std::thread::park();
         }
-    }
-}
-
-/// Wakes a thread that waits in several shards.
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -30,6 +30,7 @@ impl Socket {
     }
 
     /// The same. If nothing is left, the task waits for more, and this says so.
+    #[cfg(feature = "tokio")]
     pub(crate) fn read_chunks_and_wait(
         &self,
         access: &mut Access<'_>,
@@ -118,6 +119,7 @@ impl Socket {
     }
 
     /// [`write_bytes`](Self::write_bytes), and whether there is room for more: as [`writable`](Self::writable) says.
+    #[cfg(feature = "tokio")]
     pub(crate) fn write_bytes_and_look(
         &self,
         access: &mut Access<'_>,
