@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use crate::closed::CloseOnExit;
 use crate::shard::Shard;
+use crate::shard::closed::CloseOnExit;
 
 /// A thread that drives a shard until this is dropped or the shard is closed.
 pub struct DriverThread {

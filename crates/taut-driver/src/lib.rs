@@ -58,42 +58,32 @@
 //! This crate has no TCP and no policy.
 #![forbid(unsafe_code)]
 
-mod announce;
-mod bell;
-mod call;
+mod below;
 mod clock;
-mod closed;
-mod crowd;
 mod device;
 mod driver_thread;
-mod handover;
-mod host_queue;
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     allow(dead_code, reason = "elsewhere no thread leads")
 )]
 mod lead;
-mod losses;
-mod memory;
 #[cfg(all(test, loom))]
 mod model;
-mod outbox;
 mod park;
+mod poller;
 mod shard;
 mod sync;
 pub mod sys;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod thread;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-use park as thread;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod waiters;
+mod wake;
 
+pub use below::host_queue::{LinkReport, QdiscEntry, QdiscHandle};
 pub use clock::Clock;
 pub use device::{Device, News, Received, RxDevice, Sent, TxDevice};
 pub use driver_thread::DriverThread;
-pub use host_queue::{LinkReport, QdiscEntry, QdiscHandle};
 pub use shard::{Access, Shard};
 
 /// What drives a shard on systems without epoll and timerfd, for tests on Linux.
@@ -102,4 +92,4 @@ pub mod portable {
     pub use crate::park::spawn;
 }
 
-pub use waiters::{Interest, WaitKey};
+pub use shard::waiters::{Interest, WaitKey};

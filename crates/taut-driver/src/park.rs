@@ -90,25 +90,7 @@ mod no_leaders {
 
     use super::*;
     use crate::shard::Access;
-    use crate::waiters::{Interest, WaitKey};
-
-    /// No thread leads.
-    #[derive(Debug)]
-    pub(crate) enum Poller {}
-
-    impl Poller {
-        pub(crate) fn extend_grace(&self, _: Instant) -> bool {
-            match *self {}
-        }
-
-        pub(crate) fn write_serves(&self, _: Instant, _: bool) -> bool {
-            match *self {}
-        }
-
-        pub(crate) fn end_grace(&self) {
-            match *self {}
-        }
-    }
+    use crate::shard::waiters::{Interest, WaitKey};
 
     impl DriverThread {
         /// Starts the thread.
@@ -158,6 +140,3 @@ mod no_leaders {
         });
     }
 }
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) use no_leaders::Poller;

@@ -2,11 +2,16 @@
 //!
 //! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the lock
 //! (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to send. What arrives
-//! is in `arrivals.rs`.
+//! is in `arrivals.rs`, and what other shards received for this one in `handover.rs`.
 
 mod arrivals;
+pub(crate) mod closed;
+mod crowd;
 mod departures;
+pub(crate) mod handover;
+mod memory;
 mod reader_turn;
+pub(crate) mod waiters;
 
 use std::fmt;
 use std::io;
@@ -17,19 +22,19 @@ use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, NetworkChange, N
 use taut_link::{LinkSpec, QdiscSpec};
 use taut_replay::Taped;
 
-use crate::announce::Announcer;
+use crate::below::host_queue::{HostQueue, LinkReport, QdiscEntry};
+use crate::below::outbox::Outbox;
 use crate::clock::Clock;
-use crate::closed::{CloseOnPanic, Closed};
-use crate::crowd::Crowd;
 use crate::device::{Device, RxDevice};
-use crate::handover::Inbox;
-use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
 use crate::lead::GRACE;
-use crate::memory::{OwnMemory, SharedMemory};
-use crate::outbox::Outbox;
+use crate::poller::Poller;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock, yield_now};
-use crate::thread::Poller;
-use crate::waiters::{Interest, WaitKey, Waiters};
+use crate::wake::announce::Announcer;
+use closed::{CloseOnPanic, Closed};
+use crowd::Crowd;
+use handover::Inbox;
+use memory::{OwnMemory, SharedMemory};
+use waiters::{Interest, WaitKey, Waiters, wake};
 
 /// A thread or task that writes takes what has arrived when it has sent so much since that was last done: a writer whose
 /// ACKs wait fills its queue, and stops. One that sends little would find little.
@@ -653,11 +658,5 @@ impl Inner {
             Interest::Flow(_) | Interest::Network | Interest::Idle | Interest::End => false,
         };
         may_find && self.looks.may_look()
-    }
-}
-
-pub(crate) fn wake(wakers: &mut Vec<Waker>) {
-    for waker in wakers.drain(..) {
-        waker.wake();
     }
 }

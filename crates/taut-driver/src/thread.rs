@@ -13,7 +13,6 @@
 
 use std::cell::LazyCell;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
@@ -21,63 +20,13 @@ use std::thread::{self, Thread};
 
 use taut_core::{Duration, Instant};
 
-use crate::bell::Bell;
-use crate::call::Ear;
-use crate::closed::CloseOnExit;
 use crate::driver_thread::DriverThread;
-use crate::lead::{Lead, Leave, Sleeper};
-use crate::shard::{Access, Shard, Until, wake};
-use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
-use crate::waiters::{Interest, WaitKey};
-
-/// A key in [`ready`](Descriptors::ready), in addition to the keys of that set.
-const LEAD: u64 = 16;
-/// In `outer`.
-const READY: u64 = 0;
-const NOTIFY: u64 = 1;
-const CHECK: u64 = 2;
-
-/// The descriptors on which the driver thread waits.
-#[derive(Debug)]
-pub(crate) struct Descriptors {
-    /// [`Announcer::descriptors`](crate::announce::Announcer::descriptors).
-    ready: Arc<Epoll>,
-    outer: Epoll,
-    /// Ends the grace.
-    check: TimerFd,
-    /// Wakes the leader.
-    signal: Arc<Bell>,
-}
-
-pub(crate) type Poller = Lead<Descriptors>;
-
-impl Descriptors {
-    fn new(shard: &Shard) -> io::Result<Self> {
-        let (outer, signal, event) = (Epoll::new()?, Arc::new(Bell::default()), EventFd::new()?);
-        let ready = shard.announcer.descriptors(&outer, NOTIFY)?;
-        ready.add(event.as_fd(), LEAD, Readiness::Readable)?;
-        signal.listen(Ear::Event(event));
-        outer.add(ready.as_fd(), READY, Readiness::Readable)?;
-        let check = TimerFd::new()?;
-        outer.add(check.as_fd(), CHECK, Readiness::Readable)?;
-        Ok(Self { ready, outer, check, signal })
-    }
-}
-
-impl Sleeper for Descriptors {
-    fn mask(&self, mask: bool) {
-        let readiness = if mask { Readiness::Nothing } else { Readiness::Readable };
-        // Cannot fail: the descriptor is in the set.
-        let _ = self.outer.modify(self.ready.as_fd(), READY, readiness);
-    }
-
-    fn check_at(&self, at: Option<Instant>) {
-        match at {
-            Some(at) => self.check.arm(at.as_nanos()),
-            None => self.check.disarm(),
-        }
-    }
-}
+use crate::lead::{Lead, Leave};
+use crate::poller::{CHECK, Descriptors, LEAD, NOTIFY, Poller, READY};
+use crate::shard::closed::CloseOnExit;
+use crate::shard::waiters::{Interest, WaitKey, wake};
+use crate::shard::{Access, Shard, Until};
+use crate::wake::bell::Bell;
 
 /// Leadership; given back when dropped.
 struct Leading<'a> {
@@ -130,7 +79,7 @@ impl DriverThread {
         name: &str,
         prepare: Option<impl FnOnce() -> io::Result<()> + Send + 'static>,
     ) -> io::Result<Self> {
-        let poller = Lead::new(Descriptors::new(&shard)?, prepare.is_some());
+        let poller = Lead::new(Descriptors::new(&shard.announcer)?, prepare.is_some());
         shard.poller.set(poller).map_err(|_| io::ErrorKind::InvalidInput)?;
         let prepare = move |shard: &Shard| {
             let closer = CloseOnExit(shard);

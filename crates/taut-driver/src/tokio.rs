@@ -17,9 +17,10 @@ use tokio::sync::Notify;
 use tokio::task::{consume_budget, yield_now};
 
 use self::sources::{Heard, Sources};
-use crate::announce::{FineTimer, Sleep};
-use crate::closed::CloseOnExit;
-use crate::shard::{Shard, Until, wake};
+use crate::shard::closed::CloseOnExit;
+use crate::shard::waiters::wake;
+use crate::shard::{Shard, Until};
+use crate::wake::announce::{FineTimer, Sleep};
 
 /// Consecutive turns while input keeps arriving, before other tasks get to run.
 const TURNS_BEFORE_YIELD: usize = 4;

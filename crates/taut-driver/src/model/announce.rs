@@ -8,8 +8,8 @@ use loom::thread;
 use taut_core::{Instant, TxPacket, TxTicket};
 
 use super::{check, here};
-use crate::announce::Announcer;
 use crate::device::{News, Received, RxDevice, Sent, TxDevice};
+use crate::wake::announce::Announcer;
 
 struct Silent;
 

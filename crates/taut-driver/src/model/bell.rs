@@ -6,9 +6,9 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{check, here, sleep};
-use crate::bell::Bell;
-use crate::call::Ear;
 use crate::sync::{Mutex, lock};
+use crate::wake::bell::Bell;
+use crate::wake::call::Ear;
 
 /// What the driver looks for: in a device, it is behind a lock.
 type News = Arc<Mutex<u32>>;

@@ -6,9 +6,9 @@ use loom::thread;
 use taut_core::RxChecksum;
 
 use super::{check, here, sleep};
-use crate::call::{Call, Ear};
 use crate::device::Received;
-use crate::handover::Inbox;
+use crate::shard::handover::Inbox;
+use crate::wake::call::{Call, Ear};
 
 fn put(inbox: &Inbox) {
     let received = Received { range: 0..1, checksum: RxChecksum::Verified, gso_size: 0 };

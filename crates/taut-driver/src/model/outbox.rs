@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use taut_core::{TxPacket, TxTicket};
 
+use crate::below::losses::Counted;
+use crate::below::outbox::Outbox;
 use crate::device::{News, Sent, TxDevice};
-use crate::losses::Counted;
-use crate::outbox::Outbox;
 
 /// A device that notes the packets that it gets, and may have no room.
 struct Wire {

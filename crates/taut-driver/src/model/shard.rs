@@ -16,9 +16,9 @@ use super::{check, here, sleep};
 use crate::clock::Clock;
 use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
 use crate::park::drive;
+use crate::shard::waiters::{Interest, WaitKey};
 use crate::shard::{Access, Shard, Until};
 use crate::sync::{Mutex, lock};
-use crate::waiters::{Interest, WaitKey};
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";

@@ -8,7 +8,7 @@ use taut_replay::Taped;
 
 use super::{Inner, Shard, Until};
 use crate::device::Received;
-use crate::waiters::Interest;
+use crate::shard::waiters::Interest;
 
 /// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64 KB
 /// still lie in a core's cache when the application reads them.

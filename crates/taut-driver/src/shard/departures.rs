@@ -6,9 +6,9 @@ use std::task::Waker;
 use taut_core::{Duration, Fate, Instant, Transmit};
 
 use super::{Inner, Shard, Until};
+use crate::below::losses::Losses;
 use crate::device::{Sent, TxDevice};
-use crate::losses::Losses;
-use crate::waiters::Interest;
+use crate::shard::waiters::Interest;
 
 /// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects them earlier:
 /// the thread that wrote then does something else.

@@ -12,7 +12,7 @@
 //!
 //! `crates/taut/src/common/turn.rs` does the same for writers.
 
-use crate::waiters::Interest;
+use crate::shard::waiters::Interest;
 
 /// What looks may find in one turn. As super-packets, it is twice what a writer may write in one; as answers of a byte, half a
 /// millisecond.

@@ -10,15 +10,15 @@ pub(super) use without_descriptors::{Heard, Sources};
 
 use std::io;
 
-use crate::announce::FineTimer;
+use crate::wake::announce::FineTimer;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod fine {
     use std::io;
     use std::sync::Arc;
 
-    use crate::announce::FineTimer;
     use crate::sys::TimerFd;
+    use crate::wake::announce::FineTimer;
 
     /// To wait on a fine timer that others arm.
     pub(crate) type Handle = Arc<TimerFd>;
@@ -36,7 +36,7 @@ mod fine {
 mod fine {
     use std::io;
 
-    use crate::announce::FineTimer;
+    use crate::wake::announce::FineTimer;
 
     /// There is nothing to wait on.
     pub(crate) type Handle = std::convert::Infallible;
@@ -73,7 +73,7 @@ mod unix {
     use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
     use super::fine::Handle;
-    use crate::announce::Announcer;
+    use crate::wake::announce::Announcer;
 
     pub(crate) struct Sources<'a> {
         rx: Option<AsyncFd<BorrowedFd<'a>>>,
@@ -166,7 +166,7 @@ mod without_descriptors {
     use std::marker::PhantomData;
 
     use super::fine::Handle;
-    use crate::announce::Announcer;
+    use crate::wake::announce::Announcer;
 
     /// No device has a descriptor.
     pub(crate) struct Sources<'a>(PhantomData<&'a ()>);

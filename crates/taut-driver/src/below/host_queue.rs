@@ -28,9 +28,9 @@ use std::task::Waker;
 use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
 use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
 
+use crate::below::losses::{Counted, Losses};
+use crate::below::outbox::{Back, Outbox};
 use crate::device::{News, Sent, TxDevice};
-use crate::losses::{Counted, Losses};
-use crate::outbox::{Back, Outbox};
 use waiting::{Fed, Waiting};
 
 /// A report on a queue in front of a device.

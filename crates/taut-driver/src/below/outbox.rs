@@ -32,8 +32,8 @@ use std::task::Waker;
 
 use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
 
+use crate::below::losses::{Counted, Losses};
 use crate::device::{News, Sent, TxDevice};
-use crate::losses::{Counted, Losses};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Most packets in the outbox. More would wait here instead of in the connections, which decide better the later they

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::task::Wake;
 
-use crate::call::{Call, Ear};
 use crate::sync::{AtomicU8, Ordering};
+use crate::wake::call::{Call, Ear};
 
 /// Not rung, and not readable.
 const SILENT: u8 = 0;

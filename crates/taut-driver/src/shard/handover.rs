@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use taut_core::RxChecksum;
 
-use crate::call::Call;
 use crate::device::Received;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+use crate::wake::call::Call;
 
 /// Most packets that wait for a shard.
 const PACKETS_MAX: usize = 4_096;

@@ -219,6 +219,12 @@ fn grown<T: Default>(table: &mut Vec<T>, slot: usize) -> &mut T {
     &mut table[slot]
 }
 
+pub(crate) fn wake(wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
+        waker.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

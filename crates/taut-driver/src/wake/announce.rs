@@ -19,21 +19,21 @@ use std::task::Waker;
 
 use taut_core::Instant;
 
-use crate::bell::Bell;
-use crate::call::{Call, Ear};
 use crate::device::{News, RxDevice, TxDevice};
 use crate::sync::{Mutex, MutexGuard, lock};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
+use crate::wake::bell::Bell;
+use crate::wake::call::{Call, Ear};
 
 /// What the set of descriptors contains, besides what a driver adds.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod key {
-    pub(super) const RX: u64 = 0;
-    pub(super) const TX: u64 = 1;
-    pub(super) const BELL: u64 = 2;
-    pub(super) const TIMER: u64 = 3;
-    pub(super) const INBOX: u64 = 4;
+    pub(crate) const RX: u64 = 0;
+    pub(crate) const TX: u64 = 1;
+    pub(crate) const BELL: u64 = 2;
+    pub(crate) const TIMER: u64 = 3;
+    pub(crate) const INBOX: u64 = 4;
 }
 
 /// The announcements of one shard.
