@@ -18,6 +18,19 @@ use crate::wait::{block_until, until};
 /// When the last handle is dropped, the stack stops immediately: sockets that are still open fail with
 /// [`NotConnected`](std::io::ErrorKind::NotConnected), and data that was written but not delivered is lost. Call
 /// [`drain`](Self::drain) first if that matters.
+///
+/// ```
+/// use std::time::Duration;
+/// use taut::device::{LinkCaps, pipe};
+///
+/// let (near, far) = pipe(LinkCaps::plain(1500), 1 << 20)?;
+/// let stack = taut::Stack::builder().device(near).address("10.0.0.1/24").build()?;
+/// stack.set_sysctl("tcp_congestion_control", "bbr").unwrap();
+/// println!("{} connections, {} segments out", stack.connections(), stack.counters().out_segs);
+/// assert!(stack.drain(Duration::from_secs(1)));
+/// # drop(far);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Stack(Arc<Running>);
 

@@ -72,6 +72,17 @@ impl Connection for TcpStream {
 ///
 /// It resolves names by the system, and connects to port 80 for `http` and 443 for `https` unless the URI has another.
 /// It makes no TLS: put a connector that does around it.
+///
+/// ```no_run
+/// # async fn example(stack: &taut::Stack) -> Result<(), Box<dyn std::error::Error>> {
+/// use taut::{ConnOptions, Connector};
+///
+/// let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
+/// let connector = Connector::new(stack).with_options(options);
+/// let endpoint = tonic::transport::Endpoint::from_static("http://10.0.0.1:50051");
+/// let channel = endpoint.connect_with_connector(connector).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Connector {
     stack: Stack,

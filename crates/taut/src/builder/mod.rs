@@ -22,6 +22,17 @@ use crate::stack::{Stack, Thread};
 const SHARDS_MAX: u16 = 256;
 
 /// Describes a [`Stack`]: its device, its addresses, its configuration.
+///
+/// ```no_run
+/// let stack = taut::Stack::builder()
+///     .tun("taut0")
+///     .address("10.0.0.2/24")
+///     .host_address("10.0.0.1/24")
+///     .qdisc("netem delay 20ms")
+///     .set_sysctl("tcp_congestion_control", "bbr")
+///     .build()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Default)]
 pub struct StackBuilder {
     devices: Vec<Device>,

@@ -312,6 +312,14 @@ macro_rules! flow_socket_methods {
 pub(crate) use flow_socket_methods;
 
 /// An echo request of a flow.
+///
+/// ```no_run
+/// # fn example(socket: &taut::blocking::EchoSocket) -> std::io::Result<()> {
+/// let mut data = [0; 1500];
+/// let taut::EchoRequest { seq, len, .. } = socket.recv(&mut data)?;
+/// socket.send(seq, &data[..len])?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EchoRequest {
@@ -331,6 +339,14 @@ pub(crate) fn echo_request(to: SocketAddr, seq: u16, data: &[u8]) -> Vec<u8> {
 }
 
 /// The answer to a ping.
+///
+/// ```no_run
+/// # fn example(socket: &taut::blocking::PingSocket) -> std::io::Result<()> {
+/// let mut data = [0; 1500];
+/// let taut::PingReply { from, seq, len, ttl, .. } = socket.recv(&mut data)?;
+/// println!("{len} bytes from {from}: seq {seq}, ttl {ttl}");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PingReply {

@@ -116,6 +116,17 @@ impl Drop for Waiting<'_> {
 ///
 /// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a further datagram, as
 /// from a host that is silent.
+///
+/// ```no_run
+/// # async fn example(flow: taut::IncomingFlow) -> std::io::Result<()> {
+/// println!("{} wants to reach {}", flow.peer_addr(), flow.local_addr());
+/// if flow.local_addr().port() == 25 {
+///     flow.refuse(taut::Refusal::Prohibited);
+/// } else {
+///     let client: taut::TcpStream = flow.accept().await?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct IncomingFlow {
     flow: Flow,

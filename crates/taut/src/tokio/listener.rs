@@ -17,6 +17,19 @@ use crate::tokio::stream::TcpStream;
 use crate::wait::until;
 
 /// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not accepted.
+///
+/// ```no_run
+/// # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
+/// let listener = taut::TcpListener::bind(stack, "10.0.0.2:7").await?;
+/// loop {
+///     let (mut stream, _peer) = listener.accept().await?;
+///     tokio::spawn(async move {
+///         let (mut read, mut write) = stream.split();
+///         tokio::io::copy(&mut read, &mut write).await
+///     });
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpListener {
     acceptor: Acceptor,
@@ -116,6 +129,18 @@ impl Drop for Waiting<'_> {
 }
 
 /// The connections of a [`TcpListener`].
+///
+/// ```no_run
+/// # async fn example(listener: &taut::TcpListener) -> std::io::Result<()> {
+/// use std::{future::poll_fn, pin::Pin};
+/// use futures_core::Stream;
+///
+/// let mut incoming: taut::Incoming<'_> = listener.incoming();
+/// while let Some(stream) = poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await {
+///     println!("{}", stream?.peer_addr()?);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Incoming<'a>(&'a TcpListener);
 

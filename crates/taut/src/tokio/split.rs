@@ -15,18 +15,60 @@ use crate::tokio::reader::Reader;
 use crate::tokio::stream::TcpStream;
 
 /// The reading half of [`TcpStream::split`].
+///
+/// ```no_run
+/// # async fn example(mut stream: taut::TcpStream) -> std::io::Result<()> {
+/// use tokio::io::AsyncReadExt;
+///
+/// let (mut read, _write) = stream.split();
+/// let mut head = [0; 16];
+/// read.read_exact(&mut head).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct ReadHalf<'a>(pub(crate) &'a TcpStream);
 
 /// The writing half of [`TcpStream::split`].
+///
+/// ```no_run
+/// # async fn example(mut stream: taut::TcpStream) -> std::io::Result<()> {
+/// use tokio::io::AsyncWriteExt;
+///
+/// let (_read, mut write) = stream.split();
+/// write.write_all(b"the last words").await?;
+/// write.shutdown().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct WriteHalf<'a>(pub(crate) &'a TcpStream);
 
 /// The reading half of [`TcpStream::into_split`].
+///
+/// ```no_run
+/// # async fn example(stream: taut::TcpStream) -> std::io::Result<()> {
+/// use tokio::io::AsyncReadExt;
+///
+/// let (mut read, write) = stream.into_split();
+/// let reader = tokio::spawn(async move { read.read_u64().await });
+/// println!("{}", reader.await??);
+/// # drop(write);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct OwnedReadHalf(Arc<TcpStream>);
 
 /// The writing half of [`TcpStream::into_split`]. Dropping it ends writing.
+///
+/// ```no_run
+/// # async fn example(stream: taut::TcpStream) -> std::io::Result<()> {
+/// use tokio::io::AsyncWriteExt;
+///
+/// let (read, mut write) = stream.into_split();
+/// let writer = tokio::spawn(async move { write.write_all(b"hello").await });
+/// writer.await??;
+/// # drop(read);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// `None` after [`forget`](Self::forget) or [`OwnedReadHalf::reunite`].
@@ -34,6 +76,14 @@ pub struct OwnedWriteHalf {
 }
 
 /// The error of reuniting two halves of different streams.
+///
+/// ```no_run
+/// # fn example(one: taut::TcpStream, other: taut::TcpStream) {
+/// let ((read, _), (_, write)) = (one.into_split(), other.into_split());
+/// let taut::ReuniteError(read, write) = read.reunite(write).unwrap_err();
+/// # drop((read, write));
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 

@@ -25,6 +25,18 @@ use crate::wait::{Attempt, Waiting, now_or_would_block, until};
 ///
 /// Dropping it closes it gracefully: written data is still delivered, in the background. If received data was not
 /// read, the peer gets a reset, as with kernel sockets.
+///
+/// ```no_run
+/// # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// let mut stream = taut::TcpStream::connect(stack, "example.com:80").await?;
+/// stream.set_nodelay(true)?;
+/// stream.write_all(b"GET / HTTP/1.0\r\nHost: example.com\r\n\r\n").await?;
+/// let mut page = Vec::new();
+/// stream.read_to_end(&mut page).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct TcpStream {
     pub(crate) socket: Arc<Socket>,
@@ -382,6 +394,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// Why the connection ended.
+    // Public for the relay of taut-gateway, which saves a poll under the lock for each piece with it. Hidden,
+    // because its caller must not poll again before it is woken.
+    #[doc(hidden)]
     pub fn poll_read_chunks_and_wait(
         &self,
         cx: &mut Context<'_>,

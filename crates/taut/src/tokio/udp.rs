@@ -22,6 +22,16 @@ async fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
 }
 
 /// A UDP socket, like [`tokio::net::UdpSocket`]. Dropping it closes it.
+///
+/// ```no_run
+/// # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
+/// let socket = taut::UdpSocket::bind(stack, "10.0.0.2:0").await?;
+/// socket.send_to(b"hello", "10.0.0.1:7").await?;
+/// let mut buffer = [0; 1500];
+/// let (len, from) = socket.recv_from(&mut buffer).await?;
+/// println!("{from}: {:?}", &buffer[..len]);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Socket,
@@ -277,6 +287,17 @@ impl UdpSocket {
 }
 
 /// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.
+///
+/// ```no_run
+/// # async fn example(stack: &taut::Stack) -> Result<(), Box<dyn std::error::Error>> {
+/// use taut::{DatagramOptions, PingSocket};
+///
+/// let socket = PingSocket::bind(stack, "0.0.0.0:0".parse()?, &DatagramOptions::default())?;
+/// socket.send_to(1, b"are you there?", "10.0.0.1".parse()?).await?;
+/// let reply = socket.recv(&mut [0; 64]).await?;
+/// println!("{} bytes from {}, ttl {}", reply.len, reply.from, reply.ttl);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct PingSocket {
     socket: Socket,
@@ -319,6 +340,17 @@ impl PingSocket {
 
 /// The echo requests of a program that pings an address of a filter ([`IncomingFlow::accept_echo`](crate::IncomingFlow)).
 /// Dropping it ends the flow; a further request begins another one.
+///
+/// ```no_run
+/// # async fn example(flow: taut::IncomingFlow) -> std::io::Result<()> {
+/// let socket: taut::EchoSocket = flow.accept_echo()?;
+/// let mut data = [0; 1500];
+/// loop {
+///     let request = socket.recv(&mut data).await?;
+///     socket.send(request.seq, &data[..request.len]).await?;
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct EchoSocket {
     socket: Socket,
