@@ -37,6 +37,9 @@
 //!
 //! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would return,
 //! with the stack's own error as its source.
+//!
+//! Methods take and return [`std::time::Duration`]. Fields of the stack's own types, such as [`Keepalive`],
+//! are of [`config::Duration`], which converts from it and into it.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "axum", feature = "hyper"))]
