@@ -196,15 +196,20 @@ pub const fn header_len(is_v4: bool) -> usize {
 /// # Panics
 /// If `buf` is shorter than [`header_len`].
 pub fn emit(ip: &IpHeader, buf: &mut [u8], ident: u32, offset: usize, more: bool) -> usize {
+    emit_as(ip, buf, ip.ecn.to_bits(), ident, offset, more)
+}
+
+/// The same with `class` as the whole TOS byte or traffic class, in place of the header's `ecn`.
+///
+/// # Panics
+/// As [`emit`].
+pub fn emit_as(ip: &IpHeader, buf: &mut [u8], class: u8, ident: u32, offset: usize, more: bool) -> usize {
     let units = (offset / 8) as u16 & OFFSET_MASK;
     if ip.src.is_ipv4() {
-        let len = ip.emit(buf, ident as u16);
-        let place = units | if more { MORE_FRAGMENTS } else { 0 };
-        crate::raw::set_v4_fragment(buf, place);
-        return len;
+        return ip.emit_as(buf, class, ident as u16, units | if more { MORE_FRAGMENTS } else { 0 });
     }
     let outer = IpHeader { protocol: FRAGMENT, payload_len: ip.payload_len + V6_FRAGMENT_LEN, ..*ip };
-    let len = outer.emit(buf, 0);
+    let len = outer.emit_as(buf, class, 0, 0);
     let [o0, o1] = (units << 3 | u16::from(more)).to_be_bytes();
     let [i0, i1, i2, i3] = ident.to_be_bytes();
     buf[len..len + V6_FRAGMENT_LEN].copy_from_slice(&[ip.protocol, 0, o0, o1, i0, i1, i2, i3]);

@@ -139,10 +139,22 @@ impl IpHeader {
     /// If `buf` is shorter than [`emitted_len`](IpHeader::emitted_len).
     #[inline]
     pub fn emit(&self, buf: &mut [u8], identification: u16) -> usize {
+        self.emit_as(buf, self.ecn.to_bits(), identification, v4::DONT_FRAGMENT)
+    }
+
+    /// The same with `class` as the whole TOS byte or traffic class, in place of [`ecn`](Self::ecn), and with `place` as
+    /// the flags and the fragment offset of IPv4.
+    ///
+    /// # Panics
+    /// As [`emit`](Self::emit).
+    #[inline]
+    pub fn emit_as(&self, buf: &mut [u8], class: u8, identification: u16, place: u16) -> usize {
         match (&self.src, &self.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => v4::emit(self, *src, *dst, identification, buf),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => v6::emit(self, src, dst, buf),
-            (src, dst) => v6::emit(self, &to_v6(*src), &to_v6(*dst), buf),
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                v4::emit(self, (*src, *dst), class, (identification, place), buf)
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => v6::emit(self, (src, dst), class, buf),
+            (src, dst) => v6::emit(self, (&to_v6(*src), &to_v6(*dst)), class, buf),
         }
     }
 }

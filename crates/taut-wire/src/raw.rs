@@ -206,28 +206,6 @@ pub fn set_ce(header: &mut [u8]) {
     }
 }
 
-/// Writes the upper six bits of the TOS byte or the traffic class, the DSCP (RFC 2474 §3), and leaves the ECN field.
-pub fn set_tos(header: &mut [u8], tos: u8) {
-    let dscp = u16::from(tos & 0xfc);
-    match ip_len(header) {
-        Some(_) if is_v4(header) => set_v4_word(header, 0, word(header, 0) & 0xff03 | dscp),
-        Some(_) => set_word(header, 0, word(header, 0) & 0xf03f | dscp << 4),
-        None => {}
-    }
-}
-
-/// Writes the time to live or the hop limit.
-pub fn set_hop_limit(header: &mut [u8], hops: u8) {
-    match ip_len(header) {
-        // It shares its word of the header checksum with the protocol.
-        Some(_) if is_v4(header) => {
-            set_v4_word(header, V4_TTL, u16::from_be_bytes([hops, header[V4_PROTOCOL]]));
-        }
-        Some(_) => header[V6_HOP_LIMIT] = hops,
-        None => {}
-    }
-}
-
 /// Writes the length of the whole packet, all headers included. A length of 64 KB or more loses its upper
 /// bits, because the field has no room for them.
 #[inline]
@@ -251,28 +229,6 @@ pub fn complete(packet: &mut [u8]) {
         udp::set_checksum(segment, 0);
         let sum = udp::full_checksum(ip.src, ip.dst, segment, &[]);
         udp::set_checksum(segment, sum);
-    }
-}
-
-/// Writes the flags and the offset of an IPv4 fragment: the fourth word of its header.
-pub(crate) fn set_v4_fragment(header: &mut [u8], place: u16) {
-    set_v4_word(header, V4_FRAGMENT, place);
-}
-
-/// Makes an IPv4 packet one that routers may fragment, with this identification. Others are left unchanged.
-pub fn allow_fragments(header: &mut [u8], ident: u16) {
-    if ip_len(header).is_some() && is_v4(header) {
-        set_v4_word(header, V4_FRAGMENT, word(header, V4_FRAGMENT) & !DONT_FRAGMENT);
-        set_v4_word(header, V4_ID, ident);
-    }
-}
-
-/// Writes the whole TOS byte or traffic class, the ECN field included.
-pub fn set_traffic_class(header: &mut [u8], class: u8) {
-    match ip_len(header) {
-        Some(_) if is_v4(header) => set_v4_word(header, 0, word(header, 0) & 0xff00 | u16::from(class)),
-        Some(_) => set_word(header, 0, word(header, 0) & 0xf00f | u16::from(class) << 4),
-        None => {}
     }
 }
 

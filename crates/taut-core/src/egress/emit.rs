@@ -4,18 +4,13 @@
 use core::net::IpAddr;
 
 use taut_wire::tcp::{self, CHECKSUM_OFFSET};
-use taut_wire::{AccEcn, Ecn, FastOpen, IpHeader, TcpHeader, TcpOptions, protocol};
+use taut_wire::{AccEcn, FastOpen, TcpHeader, TcpOptions};
 
+use crate::ip::outgoing::IpOut;
 use crate::words::{Gather, LinkCaps, Offload};
 
 /// The longest possible headers: IPv6, and TCP with all options.
 pub(crate) const HEADER_MAX: usize = 40 + 60;
-
-/// Hop limit of every packet that we send, unless `ip_default_ttl` says another.
-pub(crate) const HOP_LIMIT: u8 = 64;
-
-/// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
-const IDENTIFICATION: u16 = 0;
 
 /// So many bytes fit into a packet whatever its headers are.
 pub(crate) const ALWAYS_FITS: u64 = u16::MAX as u64 - HEADER_MAX as u64;
@@ -33,14 +28,14 @@ pub(crate) fn fits(src: IpAddr, header: &TcpHeader, payload: u64) -> bool {
 /// [fit](fits).
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
-    ends: (IpAddr, IpAddr, Ecn),
+    ip: &IpOut,
     header: &TcpHeader,
     payload: &Gather<'_>,
     mss: u32,
     link: &LinkCaps,
 ) -> (usize, Offload) {
-    debug_assert!(fits(ends.0, header, payload.len() as u64));
-    packet(buffer, ends, header.header_len(), |buffer| header.emit(buffer), payload, mss, link)
+    debug_assert!(fits(ip.src, header, payload.len() as u64));
+    packet(buffer, ip, header.header_len(), |buffer| header.emit(buffer), payload, mss, link)
 }
 
 /// The packet of a SYN, with TCP Fast Open's option. The counters of accurate ECN give way to it, the last ones first
@@ -48,13 +43,13 @@ pub(crate) fn tcp_packet(
 #[cold]
 pub(crate) fn syn_packet(
     buffer: &mut [u8; HEADER_MAX],
-    ends: (IpAddr, IpAddr, Ecn),
+    ip: &IpOut,
     mut header: TcpHeader,
     option: Option<FastOpen>,
     payload: &Gather<'_>,
     link: &LinkCaps,
 ) -> (usize, Offload) {
-    let Some(option) = option else { return tcp_packet(buffer, ends, &header, payload, 0, link) };
+    let Some(option) = option else { return tcp_packet(buffer, ip, &header, payload, 0, link) };
     let room = TcpOptions::MAX_LEN - option.emitted_len();
     let fits = |header: &TcpHeader| header.options.emitted_len() <= room;
     if !fits(&header) {
@@ -68,14 +63,14 @@ pub(crate) fn syn_packet(
         let len = header.emit(buffer);
         option.append(buffer, len)
     };
-    packet(buffer, ends, header_len, emit, payload, 0, link)
+    packet(buffer, ip, header_len, emit, payload, 0, link)
 }
 
 /// `emit` writes a TCP header of `header_len` bytes.
 #[inline(always)]
 fn packet(
     buffer: &mut [u8; HEADER_MAX],
-    (src, dst, ecn): (IpAddr, IpAddr, Ecn),
+    ip: &IpOut,
     header_len: usize,
     emit: impl FnOnce(&mut [u8]) -> usize,
     payload: &Gather<'_>,
@@ -84,16 +79,8 @@ fn packet(
 ) -> (usize, Offload) {
     let len = payload.len();
     let tcp_len = header_len + len;
-    let ip = IpHeader {
-        src,
-        dst,
-        protocol: protocol::TCP,
-        hop_limit: HOP_LIMIT,
-        ecn,
-        header_len: if src.is_ipv4() { 20 } else { 40 },
-        payload_len: tcp_len,
-    };
-    let start = ip.emit(buffer, IDENTIFICATION);
+    let (src, dst) = (ip.src, ip.dst);
+    let start = ip.emit(buffer, tcp_len);
     let end = start + emit(&mut buffer[start..]);
     let segment = &mut buffer[start..end];
     let checksum = if link.tx_checksum {
@@ -116,7 +103,7 @@ fn packet(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taut_wire::Flags;
+    use taut_wire::{Ecn, Flags, IpHeader};
 
     fn header() -> TcpHeader {
         TcpHeader {
@@ -138,7 +125,7 @@ mod tests {
             let payload = Gather::from(&b"hello"[..]);
             let (len, offload) = tcp_packet(
                 &mut buffer,
-                (src, dst, Ecn::Ect0),
+                &IpOut::tcp(src, dst, 64, 2),
                 &header(),
                 &payload,
                 1_460,
@@ -158,12 +145,11 @@ mod tests {
         let data = [0; 3_000];
         let payload = Gather::from(&data[..]);
         let link = LinkCaps::offloading(1_500);
-        let (len, offload) =
-            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), &payload, 1_460, &link);
+        let ip = IpOut::tcp(src, dst, 64, 0);
+        let (len, offload) = tcp_packet(&mut buffer, &ip, &header(), &payload, 1_460, &link);
         assert_eq!(len, 40);
         assert_eq!(offload, Offload::Segment { mss: 1_460, start: 20, offset: 16, ipv6: false });
-        let (_, offload) =
-            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), &Gather::EMPTY, 1_460, &link);
+        let (_, offload) = tcp_packet(&mut buffer, &ip, &header(), &Gather::EMPTY, 1_460, &link);
         assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
     }
 
@@ -175,8 +161,7 @@ mod tests {
             let (src, dst): (IpAddr, IpAddr) = (src.parse().unwrap(), dst.parse().unwrap());
             let mut buffer = [0; HEADER_MAX];
             let payload = Gather::from(&data[..most]);
-            let ends = (src, dst, Ecn::NotEct);
-            tcp_packet(&mut buffer, ends, &header(), &payload, 32_000, &link);
+            tcp_packet(&mut buffer, &IpOut::tcp(src, dst, 64, 0), &header(), &payload, 32_000, &link);
             let at = if src.is_ipv4() { 2 } else { 4 };
             assert_eq!(buffer[at..at + 2], [0xff; 2], "the length field");
             assert!(fits(src, &header(), most as u64) && !fits(src, &header(), most as u64 + 1));

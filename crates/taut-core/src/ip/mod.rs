@@ -4,11 +4,12 @@
 //! ```text
 //!   reassembly.rs   fragments become packets        path_mtu.rs   the largest packet to a destination
 //!   addresses.rs    the addresses of a host, and the choice of a source        routes.rs   its routers
-//!   icmp.rs         how many errors are sent
+//!   icmp.rs         how many errors are sent        outgoing.rs   the IP header of what leaves
 //! ```
 
 pub(crate) mod addresses;
 pub(crate) mod icmp;
+pub(crate) mod outgoing;
 pub(crate) mod path_mtu;
 pub(crate) mod reassembly;
 pub(crate) mod routes;

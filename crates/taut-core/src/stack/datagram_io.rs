@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use taut_wire::udp::{self, UdpHeader};
-use taut_wire::{IpHeader, Quoted, fragment, protocol, raw};
+use taut_wire::{IpHeader, Quoted, protocol, raw};
 
 use super::datagram::{Datagrams, HEADERS_MAX};
 use super::incoming::{FlowKind, Receiver};
@@ -17,6 +17,7 @@ use crate::datagram::inbox::Incoming;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};
 use crate::datagram::{DatagramKind, IcmpReport, told};
 use crate::egress::emit::HEADER_MAX;
+use crate::ip::outgoing::IpOut;
 use crate::words::{
     ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, LinkCaps, Offload, Output, RxChecksum,
     RxPacket, Transmit, Tuple, TxPacket, TxTicket,
@@ -325,27 +326,15 @@ fn datagram_headers(header: &mut [u8; HEADER_MAX], caps: &LinkCaps, outgoing: &O
     let transport_len = if matches!(form, Form::Udp { .. }) { udp::HEADER_LEN } else { 0 };
     let len = transport_len + bytes.len();
     let dst = to.ip();
-    let ip = IpHeader {
-        src,
-        dst,
-        protocol,
-        hop_limit: hops,
-        ecn: taut_wire::Ecn::NotEct,
-        header_len: 0,
-        payload_len: len,
-    };
+    let ip = IpOut { src, dst, protocol, hop_limit: hops, class };
     let buffer = &mut header[..HEADERS_MAX];
     let at = match form {
-        Form::Fragment { offset, more } => fragment::emit(&ip, buffer, ident.unwrap_or(0), offset, more),
-        Form::Udp { .. } | Form::Message => {
-            let at = ip.emit(buffer, 0);
-            if let Some(ident) = ident {
-                raw::allow_fragments(&mut buffer[..at], ident as u16);
-            }
-            at
-        }
+        Form::Fragment { offset, more } => ip.emit_fragment(buffer, len, ident.unwrap_or(0), (offset, more)),
+        Form::Udp { .. } | Form::Message => match ident {
+            Some(ident) => ip.emit_fragmentable(buffer, len, ident as u16),
+            None => ip.emit(buffer, len),
+        },
     };
-    raw::set_traffic_class(&mut buffer[..at], class);
     let Form::Udp { segment } = form else { return (at, Offload::None) };
     let header = UdpHeader { src_port, dst_port: to.port(), len: len as u16 };
     let end = at + header.emit(&mut buffer[at..]);

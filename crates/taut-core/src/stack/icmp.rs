@@ -13,6 +13,7 @@ use super::input::head;
 use super::replies::{self, Reply};
 use crate::datagram::DatagramKind;
 use crate::datagram::inbox::Incoming;
+use crate::ip::outgoing::{HOP_LIMIT, IpOut};
 use crate::ip::reassembly::Outcome;
 use crate::words::{Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple};
 
@@ -93,48 +94,34 @@ impl Stack {
         quoted: &[u8],
         write: impl FnOnce(&mut [u8], &[u8]) -> usize,
     ) -> bool {
-        let is_v4 = own.is_ipv4();
-        let ip_len = if is_v4 { 20 } else { 40 };
-        let mut packet = alloc::vec![0; ip_len + icmp::error_len(is_v4, quoted)];
-        let payload_len = write(&mut packet[ip_len..], quoted);
-        packet.truncate(ip_len + payload_len);
-        let ip = IpHeader {
-            src: own,
-            dst: peer,
-            protocol: if is_v4 { protocol::ICMP } else { protocol::ICMPV6 },
-            hop_limit: self.config.ip_default_ttl,
-            ecn: taut_wire::Ecn::NotEct,
-            header_len: ip_len,
-            payload_len,
-        };
-        ip.emit(&mut packet, 0);
+        let ip = IpOut::icmp(own, peer, self.config.ip_default_ttl);
+        let packet = ip.packet(icmp::error_len(own.is_ipv4(), quoted), |buf| write(buf, quoted));
         self.replies.push(Reply::Icmp(packet))
     }
 
     /// Answers a ping. An answer that is longer than the link's packets leaves in fragments.
     pub(super) fn answer_echo(&mut self, ip: &IpHeader, ident: u16, seq: u16, payload: &[u8]) {
-        let Some(packet) = replies::echo(ip.dst, ip.src, ident, seq, payload) else { return };
+        let out = IpOut::icmp(ip.dst, ip.src, HOP_LIMIT);
+        let Some(packet) = replies::echo(&out, ident, seq, payload) else { return };
         self.counters.icmp_out_echo_reps += 1;
         if packet.len() <= usize::from(self.caps.mtu) {
             self.replies.push(Reply::Icmp(packet));
             return;
         }
-        let Ok(whole) = IpHeader::parse(&packet) else { return };
         if !cfg!(feature = "fragments") {
             return;
         }
-        let header_len = fragment::header_len(whole.src.is_ipv4());
+        let header_len = fragment::header_len(out.src.is_ipv4());
         let size = (usize::from(self.caps.mtu).saturating_sub(header_len) & !7).max(8);
-        let data = packet.get(whole.header_len..).unwrap_or_default();
-        let ident = self.next_ident(whole.src, whole.dst);
+        let data = packet.get(out.header_len()..).unwrap_or_default();
+        let ident = self.next_ident(out.src, out.dst);
         let count = data.len().div_ceil(size);
         if !self.replies.has_room(count) {
             return;
         }
         for (index, part) in data.chunks(size).enumerate() {
             let mut bytes = alloc::vec![0; header_len];
-            let ip = IpHeader { payload_len: part.len(), ..whole };
-            fragment::emit(&ip, &mut bytes, ident, index * size, index + 1 < count);
+            out.emit_fragment(&mut bytes, part.len(), ident, (index * size, index + 1 < count));
             bytes.extend_from_slice(part);
             self.replies.push(Reply::Icmp(bytes));
         }

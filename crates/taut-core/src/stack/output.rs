@@ -2,13 +2,12 @@
 //! RFC 9293 §3.10. [`conn::output`](crate::conn) decides what a connection sends; this file serves connections
 //! round robin.
 
-use taut_wire::{Ecn, raw};
-
 use super::replies::Reply;
 use super::tables::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
 use super::{News, Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
 use crate::egress::emit;
+use crate::ip::outgoing::IpOut;
 use crate::words::{
     ConnId, Event, Fate, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket,
 };
@@ -93,19 +92,13 @@ impl Stack {
         }
         ticket.conn = Some(ConnId { slot, generation: conn.generation });
         let payload = conn.tx.payload(payload);
-        let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), mark);
+        let (src, dst) = (conn.tuple.local.ip(), conn.tuple.peer.ip());
+        let ip = IpOut::tcp(src, dst, self.config.ip_default_ttl, conn.tos() | mark.to_bits());
         let (header_len, offload) = if ticket.output == Output::Syn {
-            emit::syn_packet(&mut self.header, ends, header, conn.syn_option(), &payload, &self.caps)
+            emit::syn_packet(&mut self.header, &ip, header, conn.syn_option(), &payload, &self.caps)
         } else {
-            emit::tcp_packet(&mut self.header, ends, &header, &payload, mss, &self.caps)
+            emit::tcp_packet(&mut self.header, &ip, &header, &payload, mss, &self.caps)
         };
-        let tos = conn.tos();
-        if tos != 0 {
-            raw::set_tos(&mut self.header[..header_len], tos);
-        }
-        if self.config.ip_default_ttl != emit::HOP_LIMIT {
-            raw::set_hop_limit(&mut self.header[..header_len], self.config.ip_default_ttl);
-        }
         let header = self.header.get(..header_len).unwrap_or_default();
         Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }
@@ -116,12 +109,9 @@ impl Stack {
         let (header, offload) = match reply {
             Reply::Tcp { src, dst, header } => {
                 self.counters.out_segs += 1;
-                let ends = (src, dst, Ecn::NotEct);
+                let ip = IpOut::tcp(src, dst, self.config.ip_default_ttl, 0);
                 let (len, offload) =
-                    emit::tcp_packet(&mut self.header, ends, &header, &Gather::EMPTY, 0, &self.caps);
-                if self.config.ip_default_ttl != emit::HOP_LIMIT {
-                    raw::set_hop_limit(&mut self.header[..len], self.config.ip_default_ttl);
-                }
+                    emit::tcp_packet(&mut self.header, &ip, &header, &Gather::EMPTY, 0, &self.caps);
                 (self.header.get(..len).unwrap_or_default(), offload)
             }
             Reply::Icmp(message) => {

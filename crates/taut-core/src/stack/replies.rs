@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn, IpHeader, TcpHeader, icmp, protocol};
+use taut_wire::{TcpHeader, icmp};
+
+use crate::ip::outgoing::IpOut;
 
 /// Bounds the answers to a flood of invalid packets; further answers are dropped, as a link may drop any packet.
 const REPLIES_MAX: usize = 256;
@@ -74,24 +76,10 @@ pub(crate) fn reset(header: &TcpHeader, len: u32) -> Option<TcpHeader> {
     })
 }
 
-/// The reply to an echo request from `peer` to us at `own`, as a whole packet.
-pub(crate) fn echo(own: IpAddr, peer: IpAddr, ident: u16, seq: u16, payload: &[u8]) -> Option<Vec<u8>> {
-    if payload.len() > ECHO_MAX {
-        return None;
-    }
-    let mut ip = IpHeader {
-        src: own,
-        dst: peer,
-        protocol: if own.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 },
-        hop_limit: 64,
-        ecn: Ecn::NotEct,
-        header_len: if own.is_ipv4() { 20 } else { 40 },
-        payload_len: 0,
-    };
-    let mut packet = alloc::vec![0; ip.header_len + 8 + payload.len()];
-    ip.payload_len = icmp::emit_echo_reply(&mut packet[ip.header_len..], own, peer, ident, seq, payload);
-    ip.emit(&mut packet, 0);
-    Some(packet)
+/// The reply to an echo request, which leaves in the packet of `ip`.
+pub(crate) fn echo(ip: &IpOut, ident: u16, seq: u16, payload: &[u8]) -> Option<Vec<u8>> {
+    let write = |buf: &mut [u8]| icmp::emit_echo_reply(buf, ip.src, ip.dst, ident, seq, payload);
+    (payload.len() <= ECHO_MAX).then(|| ip.packet(icmp::HEADER_LEN + payload.len(), write))
 }
 
 #[cfg(test)]

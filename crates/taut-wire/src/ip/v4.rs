@@ -7,7 +7,7 @@ use core::net::Ipv4Addr;
 /// The header without options.
 pub const HEADER_LEN: usize = 20;
 
-const DONT_FRAGMENT: u16 = 0x4000;
+pub(super) const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
@@ -54,16 +54,16 @@ pub(super) fn parse(head: &[u8], whole: Whole) -> Result<IpHeader, ParseError> {
 #[inline]
 pub(super) fn emit(
     ip: &IpHeader,
-    src: Ipv4Addr,
-    dst: Ipv4Addr,
-    identification: u16,
+    (src, dst): (Ipv4Addr, Ipv4Addr),
+    class: u8,
+    (identification, place): (u16, u16),
     buf: &mut [u8],
 ) -> usize {
     let total_len = u16::try_from(HEADER_LEN + ip.payload_len).unwrap_or(0);
     // Summed as words before they are stored: reading back bytes just written would stall.
     let words = [
-        0x4500_0000 | u32::from(ip.ecn.to_bits()) << 16 | u32::from(total_len),
-        u32::from(identification) << 16 | u32::from(DONT_FRAGMENT),
+        0x4500_0000 | u32::from(class) << 16 | u32::from(total_len),
+        u32::from(identification) << 16 | u32::from(place),
         u32::from(ip.hop_limit) << 24 | u32::from(ip.protocol) << 16,
         src.to_bits(),
         dst.to_bits(),

@@ -115,11 +115,11 @@ fn check_options(mut options: &[u8]) -> Result<(), ParseError> {
 }
 
 #[inline]
-pub(super) fn emit(ip: &IpHeader, src: &Ipv6Addr, dst: &Ipv6Addr, buf: &mut [u8]) -> usize {
+pub(super) fn emit(ip: &IpHeader, (src, dst): (&Ipv6Addr, &Ipv6Addr), class: u8, buf: &mut [u8]) -> usize {
     let payload_len = u16::try_from(ip.payload_len).unwrap_or(0);
     let buf = &mut buf[..HEADER_LEN];
-    buf[0] = 0x60;
-    buf[1] = ip.ecn.to_bits() << 4;
+    buf[0] = 0x60 | class >> 4;
+    buf[1] = class << 4;
     buf[2..4].fill(0);
     buf[4..6].copy_from_slice(&payload_len.to_be_bytes());
     buf[6] = ip.protocol;

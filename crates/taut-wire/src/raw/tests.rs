@@ -164,33 +164,24 @@ proptest! {
     }
 
     #[test]
-    fn a_dscp_is_written_where_etherparse_puts_it(whole in wholes(), tos in any::<u8>()) {
-        let mut packet = whole.write();
-        let expected = {
-            let mut whole = whole.clone();
-            match &mut whole.ip {
-                IpHeaders::Ipv4(ip, _) => ip.dscp = (tos >> 2).try_into().unwrap(),
-                IpHeaders::Ipv6(ip, _) => ip.traffic_class = ip.traffic_class & 3 | tos & 0xfc,
+    fn a_class_and_a_hop_limit_are_where_etherparse_puts_them(
+        mut whole in wholes(), class in any::<u8>(), hops in any::<u8>(), dont in any::<bool>(),
+    ) {
+        match &mut whole.ip {
+            IpHeaders::Ipv4(ip, _) => {
+                (ip.dscp, ip.ecn) = ((class >> 2).try_into().unwrap(), (class & 3).try_into().unwrap());
+                (ip.time_to_live, ip.dont_fragment, ip.options) = (hops, dont, Default::default());
             }
-            whole.write()
-        };
-        set_tos(&mut packet, tos);
-        prop_assert_eq!(&packet, &expected);
-    }
-
-    #[test]
-    fn a_hop_limit_is_written_where_etherparse_puts_it(whole in wholes(), hops in any::<u8>()) {
-        let mut packet = whole.write();
-        let expected = {
-            let mut whole = whole.clone();
-            match &mut whole.ip {
-                IpHeaders::Ipv4(ip, _) => ip.time_to_live = hops,
-                IpHeaders::Ipv6(ip, _) => ip.hop_limit = hops,
-            }
-            whole.write()
-        };
-        set_hop_limit(&mut packet, hops);
-        prop_assert_eq!(&packet, &expected);
+            IpHeaders::Ipv6(ip, _) => (ip.traffic_class, ip.hop_limit, ip.flow_label) = (class, hops, 0.try_into().unwrap()),
+        }
+        let expected = whole.write();
+        let header = IpHeader::parse(&expected).unwrap();
+        let place = if dont { DONT_FRAGMENT } else { 0 };
+        let ident = if whole.is_v4() { word(&expected, V4_ID) } else { 0 };
+        let mut emitted = [0; 40];
+        let len = header.emit_as(&mut emitted, class, ident, place);
+        prop_assert_eq!(&emitted[..len], &expected[..header.header_len]);
+        prop_assert_eq!(class_and_hops(&expected), (class, hops));
     }
 
     #[test]

@@ -15,8 +15,8 @@
 
 use alloc::vec::Vec;
 
+use taut_wire::protocol;
 use taut_wire::udp::{self, UdpHeader};
-use taut_wire::{IpHeader, protocol, raw};
 
 use super::sources::Sources;
 use super::table::PendingFlow;
@@ -25,6 +25,7 @@ use crate::datagram::flow::{FlowPart, Stage};
 use crate::datagram::inbox::Incoming;
 use crate::datagram::socket::Socket;
 use crate::datagram::{DatagramError, DatagramKind, DatagramOptions, OVERHEAD_BYTES};
+use crate::ip::outgoing::IpOut;
 use crate::stack::{News, Stack};
 use crate::words::{DatagramId, Endpoint, FlowError, FlowId, Instant, ListenerId, Tuple};
 
@@ -323,28 +324,15 @@ fn udp_datagram(tuple: &Tuple, payload: &[u8]) -> Vec<u8> {
 /// bytes of that.
 fn quoted(tuple: &Tuple, kind: DatagramKind, start: &[u8], hop_limit: u8, class: u8) -> Vec<u8> {
     let (src, dst) = (tuple.peer.ip(), tuple.local.ip());
-    let is_v4 = src.is_ipv4();
     let len = match (kind, start) {
         // What a header of UDP says, of which there may be no more.
         (DatagramKind::Udp, &[_, _, _, _, high, low, ..]) => usize::from(u16::from_be_bytes([high, low])),
         _ => start.len(),
     };
-    let header = IpHeader {
-        src,
-        dst,
-        protocol: match kind {
-            DatagramKind::Udp => protocol::UDP,
-            _ if is_v4 => protocol::ICMP,
-            _ => protocol::ICMPV6,
-        },
-        hop_limit,
-        ecn: taut_wire::Ecn::NotEct,
-        header_len: if is_v4 { 20 } else { 40 },
-        payload_len: len,
-    };
-    let mut packet = alloc::vec![0; header.header_len];
-    header.emit(&mut packet, 0);
-    raw::set_traffic_class(&mut packet, class);
+    let ip = IpOut { class, ..IpOut::icmp(src, dst, hop_limit) };
+    let ip = if kind == DatagramKind::Udp { IpOut { protocol: protocol::UDP, ..ip } } else { ip };
+    let mut packet = alloc::vec![0; ip.header_len()];
+    ip.emit(&mut packet, len);
     packet.extend_from_slice(start);
     packet
 }

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use taut_wire::icmp::Trouble;
-use taut_wire::{Ecn, IpHeader, TcpHeader, Unreachable, icmp, protocol, tcp};
+use taut_wire::{TcpHeader, Unreachable, icmp, tcp};
 
+use crate::ip::outgoing::{HOP_LIMIT, IpOut};
 use crate::words::Tuple;
 
 /// How a flow is refused, or what its datagrams came to. What a kernel's `connect` reports then is in parentheses.
@@ -51,27 +52,12 @@ impl Refusal {
 /// remembered: addresses, ports, numbers and options.
 pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, how: Refusal) -> Vec<u8> {
     let (peer, local) = (tuple.peer.ip(), tuple.local.ip());
-    let is_v4 = peer.is_ipv4();
-    let header_len = if is_v4 { 20 } else { 40 };
-    let segment_len = syn.header_len();
-    let header = |src, dst, protocol, payload_len| IpHeader {
-        src,
-        dst,
-        protocol,
-        hop_limit: 64,
-        ecn: Ecn::NotEct,
-        header_len,
-        payload_len,
-    };
-    let mut quoted = alloc::vec![0; header_len + segment_len];
-    header(peer, local, protocol::TCP, segment_len).emit(&mut quoted, 0);
-    syn.emit(&mut quoted[header_len..]);
-    let checksum = tcp::full_checksum(peer, local, &quoted[header_len..], &[]);
-    tcp::set_checksum(&mut quoted[header_len..], checksum);
-
-    let own = if is_v4 { protocol::ICMP } else { protocol::ICMPV6 };
-    let mut packet = alloc::vec![0; header_len + icmp::HEADER_LEN + quoted.len()];
-    let len = how.emit(&mut packet[header_len..], src, peer, &quoted);
-    header(src, peer, own, len).emit(&mut packet, 0);
-    packet
+    let quoted = IpOut::tcp(peer, local, HOP_LIMIT, 0).packet(syn.header_len(), |segment| {
+        let len = syn.emit(segment);
+        let checksum = tcp::full_checksum(peer, local, segment, &[]);
+        tcp::set_checksum(segment, checksum);
+        len
+    });
+    let room = icmp::HEADER_LEN + quoted.len();
+    IpOut::icmp(src, peer, HOP_LIMIT).packet(room, |message| how.emit(message, src, peer, &quoted))
 }

@@ -7,13 +7,14 @@
 //! has another.
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn, TcpHeader, raw};
+use taut_wire::{Ecn, TcpHeader};
 
 use crate::buffers::BufferPool;
 use crate::conn::half_open::{HalfOpen, Waited};
 use crate::conn::state::State;
 use crate::conn::{Arrival, Conn, Consequence, StackCx};
 use crate::egress::{Shared, emit};
+use crate::ip::outgoing::{HOP_LIMIT, IpOut};
 use crate::settings::options::tos_field;
 use crate::stack::replies::Reply;
 use crate::stack::tables::demux::{HALF_OPEN_BIT, Owner};
@@ -254,14 +255,12 @@ impl Stack {
         let option = entry.gives_cookie.filter(|_| entry.is_first());
         let option = option.map(|experimental| self.cookie_for(entry.listener, &entry.tuple, experimental));
         let (first, generation) = (entry.first(), entry.generation);
-        let ends = (entry.tuple.local.ip(), entry.tuple.peer.ip(), mark);
-        let (header_len, offload) =
-            emit::syn_packet(&mut self.header, ends, header, option, &Gather::EMPTY, &self.caps);
         let tos =
             self.listeners.get(entry.listener).map_or(0, |listener| tos_field(listener.options.conn.tos));
-        if tos != 0 {
-            raw::set_tos(&mut self.header[..header_len], tos);
-        }
+        let (src, dst) = (entry.tuple.local.ip(), entry.tuple.peer.ip());
+        let ip = IpOut::tcp(src, dst, HOP_LIMIT, tos | mark.to_bits());
+        let (header_len, offload) =
+            emit::syn_packet(&mut self.header, &ip, header, option, &Gather::EMPTY, &self.caps);
         self.counters.out_requests += 1;
         self.counters.out_segs += 1;
         let ticket = TxTicket {
