@@ -1,5 +1,5 @@
 //! The state of a socket that belongs to a flow of a filter: whether the application has decided, and when it was last used.
-//! taut's own. Kept by a socket, changed by `stack/incoming/datagrams.rs`.
+//! taut's own. Kept by a socket, changed by `stack/datagrams/flows.rs`.
 //!
 //! **Rule.** A flow is a connected socket from its first datagram on. Until it is decided, the application has no name for the
 //! socket, so no call reaches it; its receive queue is the one in which the first datagrams wait.

@@ -1,5 +1,5 @@
 //! Which sockets have joined which groups of multicast. RFC 1112 §6.1 and §7.1; Linux: `ip_mc_join_group`,
-//! `igmp_max_memberships`. Called by `stack/groups.rs`.
+//! `igmp_max_memberships`. Called by `stack/datagrams/groups.rs`.
 //!
 //! **Rule.** A datagram to a group goes to every socket that has joined the group and is bound to its port.
 //! (Linux also gives it to sockets that have not joined, as long as any other has: `IP_MULTICAST_ALL`.) A

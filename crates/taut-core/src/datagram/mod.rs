@@ -1,5 +1,5 @@
 //! Sockets that send and receive datagrams: UDP (RFC 768), and ping (Linux: `IPPROTO_ICMP` with `SOCK_DGRAM`), whose port is
-//! the identifier of its echo requests. Called by `stack/datagram.rs`, which joins them to the link.
+//! the identifier of its echo requests. Called by `stack/datagrams/`, which joins them to the link.
 //!
 //! ```text
 //!   application ── send ──▶ cut.rs ──▶ outbox.rs ──▶ link        what waits or is in the device counts against SO_SNDBUF

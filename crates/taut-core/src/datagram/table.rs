@@ -1,5 +1,5 @@
 //! All datagram sockets of a stack: by name, by what they receive, and by port.
-//! Linux: `udp_table`, `__udp4_lib_lookup`. Called by `stack/datagram.rs`.
+//! Linux: `udp_table`, `__udp4_lib_lookup`. Called by `stack/datagrams/`.
 //!
 //! **Rule.** A packet goes to the socket that is connected to its sender; else to the one that is bound to its
 //! destination; else to the one that is bound to its port at any address, `::` after `0.0.0.0`. Each step is one look into a

@@ -1,21 +1,19 @@
 //! ICMP beyond what TCP needs: echo answered, replies to our own pings, errors about packets that nobody takes, and about
 //! packets that did not become whole.
-//! RFC 792, RFC 1122 §3.2.2, RFC 4443; Linux: `icmp_send`, `ping_rcv`. Called by `input.rs` and `datagram_io.rs`.
+//! RFC 792, RFC 1122 §3.2.2, RFC 4443; Linux: `icmp_send`, `ping_rcv`. Called by `input.rs` and `datagrams/`.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use taut_wire::{Fragment, Icmp, IpHeader, Unreachable, fragment, icmp, protocol, raw};
+use taut_wire::{Fragment, Icmp, IpHeader, Unreachable, fragment, icmp, protocol};
 
 use super::Stack;
-use super::incoming::{FlowKind, Receiver, Refusal};
+use super::incoming::Refusal;
 use super::input::head;
 use super::replies::{self, Reply};
-use crate::datagram::DatagramKind;
-use crate::datagram::inbox::Incoming;
 use crate::ip::outgoing::{HOP_LIMIT, IpOut};
 use crate::ip::reassembly::Outcome;
-use crate::words::{Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple};
+use crate::words::{Frame, Instant, RxChecksum, RxPacket};
 
 /// The most of a packet that an error needs to quote.
 const QUOTED_MAX: usize = 1_280;
@@ -129,16 +127,6 @@ impl Stack {
         self.counters.frag_creates += count as u64;
     }
 
-    /// The answer to a ping of ours: `message` is all of it.
-    pub(super) fn on_echo_reply(&mut self, ip: &IpHeader, packet: &[u8], message: &[u8], ident: u16) {
-        self.counters.icmp_in_echo_reps += 1;
-        let local = Endpoint::new(ip.dst, ident);
-        let from = Endpoint::new(ip.src, 0);
-        let Some(slot) = self.datagrams.table.find(DatagramKind::Ping, local, from) else { return };
-        let (class, hops) = raw::class_and_hops(packet);
-        self.deliver(slot, Incoming { bytes: message.to_vec(), from, to: ip.dst, class, hops, segment: 0 });
-    }
-
     /// Counts a message by what it is.
     pub(super) fn count_icmp(&mut self, message: &Icmp<'_>) {
         let counters = &mut self.counters;
@@ -152,27 +140,6 @@ impl Stack {
             _ => return,
         };
         *counter += 1;
-    }
-
-    /// A ping that this host does not answer by itself: a filter may take it.
-    #[cold]
-    pub(super) fn on_echo_flow(
-        &mut self,
-        now: Instant,
-        ip: &IpHeader,
-        packet: &[u8],
-        message: &[u8],
-        ident: u16,
-    ) {
-        let tuple = Tuple { local: Endpoint::new(ip.dst, ident), peer: Endpoint::new(ip.src, 0) };
-        let Receiver::Socket(slot) = self.receiver(now, FlowKind::Echo, &tuple, message.len()) else {
-            return;
-        };
-        let (class, hops) = raw::class_and_hops(packet);
-        let quote = message.first_chunk().copied().unwrap_or_default();
-        let bytes = message.to_vec();
-        let incoming = Incoming { bytes, from: tuple.peer, to: ip.dst, class, hops, segment: 0 };
-        self.deliver_to_flow(now, slot, incoming, quote);
     }
 
     // ---- fragments ----

@@ -9,7 +9,7 @@
 //!   input.rs      received packets to connections        output.rs       events and packets, round robin
 //!   conn_mut.rs conn_ref.rs   a connection, for the application
 //!   lifecycle.rs  bookkeeping after a connection changed orphans.rs      connections that nobody holds
-//!   datagram.rs datagram_io.rs groups.rs   sockets without connections
+//!   datagrams/    UDP, ping, and flows of datagrams
 //!   icmp.rs       echo, errors, fragments                replies.rs      packets that no connection sends
 //!   network.rs    addresses, routes and the MTU, changed while the stack runs
 //!   incoming/     connections to any address, before they are answered
@@ -19,9 +19,7 @@
 
 mod conn_mut;
 mod conn_ref;
-mod datagram;
-mod datagram_io;
-mod groups;
+mod datagrams;
 mod icmp;
 mod incoming;
 mod input;
@@ -57,7 +55,7 @@ use crate::fast_open::{Cache, FastOpenKeys};
 use crate::settings::config::StackConfig;
 use crate::stats::Counters;
 use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, TxTicket};
-use datagram::Datagrams;
+use datagrams::Datagrams;
 use network::Surroundings;
 use opening::listener::Listeners;
 use opening::secrets::Secrets;
@@ -266,7 +264,7 @@ impl Stack {
     /// back. A driver that returns tickets late must then return them soon.
     #[must_use]
     pub const fn awaits_tickets(&self) -> bool {
-        self.awaiting_tickets > 0
+        self.awaiting_tickets > 0 || self.datagrams.awaits_tickets()
     }
 
     /// Handles every deadline that has passed. A connection whose next deadline has passed as well gets it a millisecond

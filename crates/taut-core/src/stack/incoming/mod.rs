@@ -27,7 +27,6 @@
 //! While a filter is open, its addresses are the stack's: packets to them are taken, and segments without a connection are
 //! reset. Connections stay when it is closed.
 
-mod datagrams;
 mod filter;
 mod refusal;
 mod sources;
@@ -40,11 +39,12 @@ pub use refusal::Refusal;
 pub use sources::DatagramFlowOptions;
 pub use table::{FlowInfo, FlowState, SynInfo};
 
-pub(super) use datagrams::Receiver;
 pub(crate) use filter::is_routable;
-use sources::Sources;
+pub(super) use sources::Sources;
 pub(crate) use table::FlowTable;
 pub(super) use table::PendingFlow;
+#[cfg(test)]
+pub(super) use table::entry_bytes;
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, TcpHeader};
@@ -432,7 +432,7 @@ impl Stack {
     }
 
     /// The source of an ICMP error: a host tells about its ports by itself, and a router about hosts.
-    fn source_of_error(&self, local: IpAddr, how: Refusal) -> IpAddr {
+    pub(super) fn source_of_error(&self, local: IpAddr, how: Refusal) -> IpAddr {
         let own = self.config.addresses.iter().copied().find(|ip| ip.is_ipv4() == local.is_ipv4());
         own.filter(|_| how != Refusal::PortUnreachable).unwrap_or(local)
     }

@@ -1,72 +1,24 @@
 //! Datagram sockets, for the application: open, connect, send, receive, options, close.
-//! RFC 768, RFC 6056 (ports); Linux: `udp_sendmsg`, `udp_recvmsg`, `ping_v4_sendmsg`. `datagram_io.rs` joins them to the
-//! link.
+//! RFC 768, RFC 6056 (ports); Linux: `udp_sendmsg`, `udp_recvmsg`, `ping_v4_sendmsg`. `link.rs` joins them to the link.
 
 use core::net::{IpAddr, SocketAddr};
 
 use taut_wire::{fragment, icmp, protocol, udp};
 
-use super::opening::open::is_broadcast;
-use super::tables::demux::DATAGRAM_BIT;
-use super::{News, Stack};
 use crate::datagram::cut::{self, Cut, Question};
-use crate::datagram::groups::Groups;
-use crate::datagram::outbox::{Form, Leaving, Outgoing};
+use crate::datagram::outbox::{Form, Outbox, Outgoing};
 use crate::datagram::socket::Socket;
-use crate::datagram::table::Table;
 use crate::datagram::{
     DatagramError, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport, Received,
     SendMeta,
 };
-use crate::ip::icmp::Limit;
-use crate::ip::path_mtu::PathMtus;
-use crate::ip::reassembly::Reassembly;
+use crate::stack::opening::open::is_broadcast;
+use crate::stack::tables::demux::DATAGRAM_BIT;
+use crate::stack::{News, Stack};
 use crate::words::{ConnectError, DatagramId, Endpoint, Instant, ListenError, Memory};
-
-use super::opening::secrets::Secrets;
 
 /// The most datagram sockets of a stack.
 const SOCKETS_MAX: usize = 1 << 16;
-
-/// What a stack has beside TCP.
-#[derive(Debug)]
-pub(crate) struct Datagrams {
-    pub(super) table: Table,
-    pub(super) paths: PathMtus,
-    pub(super) reassembly: Reassembly,
-    pub(super) icmp_limit: Limit,
-    /// The packet that was handed out last: its device may refuse it.
-    pub(super) leaving: Option<Leaving>,
-    /// Its number.
-    pub(super) leaving_serial: u64,
-    /// When sockets may send again that must wait for that.
-    pub(super) departures: alloc::collections::BTreeSet<(Instant, u32)>,
-    /// When to look whether accepted flows were idle.
-    pub(super) idle: alloc::collections::BTreeSet<(Instant, u32)>,
-    /// Of multicast, that sockets have joined.
-    pub(super) groups: Groups,
-    ports: u32,
-    idents: u32,
-}
-
-impl Datagrams {
-    pub(crate) fn new(secrets: &Secrets) -> Self {
-        let [sockets, peers] = secrets.table_keys();
-        Self {
-            table: Table::new(sockets),
-            paths: PathMtus::default(),
-            reassembly: Reassembly::default(),
-            icmp_limit: Limit::new(peers),
-            leaving: None,
-            leaving_serial: 0,
-            departures: alloc::collections::BTreeSet::new(),
-            idle: alloc::collections::BTreeSet::new(),
-            groups: Groups::default(),
-            ports: 0,
-            idents: 0,
-        }
-    }
-}
 
 impl Stack {
     /// Opens a socket that is bound to `at`. Port 0 picks a free one; an unspecified address is all of the stack's, and `::`
@@ -119,7 +71,7 @@ impl Stack {
     /// Closes a socket. What waits for the link is lost, what is below the stack leaves.
     pub fn close_datagram(&mut self, id: DatagramId) {
         if let Some(socket) = self.datagrams.table.remove(id) {
-            self.awaiting_tickets -= u32::from(socket.outbox.is_awaited());
+            self.datagrams.awaited -= u32::from(socket.outbox.is_awaited());
             if let Some(due) = socket.outbox.due() {
                 self.datagrams.departures.remove(&(due, id.slot));
                 self.update_side_deadline();
@@ -201,10 +153,7 @@ impl Stack {
             link: &self.caps,
         })?;
         let whole = self.transport(kind, cut, Endpoint::new(src, local.port()), to, message)?;
-        let socket = self.datagrams.table.get_mut(id).ok_or(DatagramError::Closed)?;
-        let awaited = socket.outbox.is_awaited();
-        if !socket.outbox.has_room() {
-            self.awaiting_tickets += u32::from(!awaited);
+        if self.datagrams.outbox(id, Outbox::has_room) != Some(true) {
             return Err(DatagramError::WouldBlock);
         }
         // RFC 1112 §6.1: to a group, one hop if nothing else is said.
@@ -311,7 +260,7 @@ impl Stack {
     }
 
     /// An identification for packets that may be fragments.
-    pub(super) fn next_ident(&mut self, src: IpAddr, dst: IpAddr) -> u32 {
+    pub(crate) fn next_ident(&mut self, src: IpAddr, dst: IpAddr) -> u32 {
         self.datagrams.idents = self.datagrams.idents.wrapping_add(1);
         let [src, dst] = [src, dst].map(|ip| Endpoint::new(ip, 0));
         self.secrets.fragment_ident(src, dst, self.datagrams.idents)
@@ -387,11 +336,9 @@ impl Stack {
     /// Whether half of the send buffer is free; else [`Event::DatagramWritable`](crate::Event::DatagramWritable) follows when
     /// it is.
     pub fn is_datagram_writable(&mut self, id: DatagramId) -> bool {
-        let Some(socket) = self.datagrams.table.get_mut(id) else { return true };
-        let awaited = socket.outbox.is_awaited();
-        let is_writable = socket.has_error() || socket.is_over() || socket.outbox.is_writable();
-        self.awaiting_tickets += u32::from(socket.outbox.is_awaited() && !awaited);
-        is_writable
+        let socket = self.datagrams.table.get(id);
+        let is_decided = socket.is_none_or(|socket| socket.has_error() || socket.is_over());
+        is_decided || self.datagrams.outbox(id, Outbox::is_writable) != Some(false)
     }
 
     /// Sets an option.

@@ -7,33 +7,48 @@ use core::net::IpAddr;
 use taut_wire::udp::{self, UdpHeader};
 use taut_wire::{IpHeader, Quoted, protocol, raw};
 
-use super::datagram::{Datagrams, HEADERS_MAX};
-use super::incoming::{FlowKind, Receiver};
-use super::input::head;
-use super::replies::Reply;
-use super::tables::demux::DATAGRAM_BIT;
-use super::{News, Stack};
+use super::NO_SOCKET;
+use super::flows::Receiver;
+use super::sockets::HEADERS_MAX;
 use crate::datagram::inbox::Incoming;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};
 use crate::datagram::{DatagramKind, IcmpReport, told};
 use crate::egress::emit::HEADER_MAX;
 use crate::ip::outgoing::IpOut;
+use crate::stack::incoming::FlowKind;
+use crate::stack::input::head;
+use crate::stack::replies::Reply;
+use crate::stack::tables::demux::DATAGRAM_BIT;
+use crate::stack::{News, Stack};
 use crate::words::{
     ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, LinkCaps, Offload, Output, RxChecksum,
     RxPacket, Transmit, Tuple, TxPacket, TxTicket,
 };
 
-/// In place of a socket: an ICMP message of the stack itself.
-const NO_SOCKET: u32 = u32::MAX;
+/// A datagram of UDP, verified.
+pub(super) struct UdpIn<'p> {
+    pub(super) from: Endpoint,
+    pub(super) to: Endpoint,
+    /// Its header and what follows it there, and the rest of its payload.
+    start: &'p [u8],
+    rest: &'p [&'p [u8]],
+    /// Of the payload.
+    len: usize,
+    class_and_hops: (u8, u8),
+}
 
-impl Datagrams {
-    /// The ticket of an ICMP message that the stack sends by itself: the device may refuse it, and it is offered again then.
-    pub(super) fn message_ticket(&mut self, now: Instant) -> TxTicket {
-        self.leaving = None;
-        self.leaving_serial += 1;
-        let conn = Some(ConnId { slot: NO_SOCKET, generation: 0 });
-        let start = self.leaving_serial;
-        TxTicket { conn, start, handed: now, output: Output::Datagram, ..TxTicket::blank() }
+impl UdpIn<'_> {
+    pub(super) fn payload(&self) -> Vec<u8> {
+        let mut payload = Vec::with_capacity(self.len);
+        payload.extend_from_slice(self.start.get(udp::HEADER_LEN..).unwrap_or_default());
+        self.rest.iter().for_each(|piece| payload.extend_from_slice(piece));
+        payload.truncate(self.len);
+        payload
+    }
+
+    pub(super) const fn incoming(&self, bytes: Vec<u8>, segment: u16) -> Incoming {
+        let (class, hops) = self.class_and_hops;
+        Incoming { bytes, from: self.from, to: self.to.ip(), class, hops, segment }
     }
 }
 
@@ -41,63 +56,65 @@ impl Stack {
     // ---- what arrives ----
 
     #[inline(never)]
-    pub(super) fn on_udp(&mut self, now: Instant, ip: &IpHeader, packet: &RxPacket<'_>) {
+    pub(crate) fn on_udp(&mut self, now: Instant, ip: &IpHeader, packet: &RxPacket<'_>) {
         if self.is_forged(ip.src) {
             return;
         }
+        let Some(udp) = self.udp_in(ip, packet) else { return };
+        let segments = raw::segs(udp.len, packet.gso_size.into()) as u64;
+        self.count_marks(ip.ecn, segments);
+        let tuple = Tuple { local: udp.to, peer: udp.from };
+        let slot = match self.receiver(now, FlowKind::Udp, &tuple, udp.len) {
+            Receiver::Socket(slot) => slot,
+            Receiver::Dropped => return,
+            Receiver::Nobody => {
+                self.counters.udp_no_ports += segments;
+                let (bytes, _) = head(&packet.frame);
+                self.unreachable(now, ip, taut_wire::Unreachable::Port, bytes, udp.rest);
+                return;
+            }
+        };
+        let socket = self.datagrams.table.at(slot);
+        let gro = socket.is_some_and(|socket| socket.options.gro);
+        let quote = socket.filter(|socket| socket.flow.is_some()).map(|_| quote_of(udp.start, packet));
+        let size = usize::from(packet.gso_size);
+        let payload = udp.payload();
+        if size == 0 || gro {
+            self.deliver_udp((now, slot), udp.incoming(payload, packet.gso_size), segments, quote);
+        } else {
+            for piece in payload.chunks(size) {
+                self.deliver_udp((now, slot), udp.incoming(piece.to_vec(), 0), 1, quote);
+            }
+        }
+    }
+
+    /// Parses and verifies a datagram, and counts one that is not what its sender sent.
+    pub(super) fn udp_in<'p>(&mut self, ip: &IpHeader, packet: &'p RxPacket<'_>) -> Option<UdpIn<'p>> {
         let (bytes, _) = head(&packet.frame);
-        let datagram = bytes.get(ip.header_len..).unwrap_or_default();
-        let datagram = datagram.get(..ip.payload_len).unwrap_or(datagram);
-        let Ok(header) = UdpHeader::parse(datagram, ip.payload_len) else {
+        let start = bytes.get(ip.header_len..).unwrap_or_default();
+        let start = start.get(..ip.payload_len).unwrap_or(start);
+        let Ok(header) = UdpHeader::parse(start, ip.payload_len) else {
             self.counters.udp_in_errors += 1;
-            return;
+            return None;
         };
         let rest: &[&[u8]] = match &packet.frame {
             Frame::Gather { payload, .. } => payload.slices(),
             Frame::Slice(_) | Frame::Lend { .. } => &[],
         };
         // Behind the datagram is padding, which its checksum does not cover.
-        let datagram = datagram.get(..usize::from(header.len)).unwrap_or(datagram);
-        if packet.checksum == RxChecksum::Unverified && !udp::verify(ip.src, ip.dst, datagram, rest) {
+        let start = start.get(..usize::from(header.len)).unwrap_or(start);
+        if packet.checksum == RxChecksum::Unverified && !udp::verify(ip.src, ip.dst, start, rest) {
             self.counters.udp_in_csum_errors += 1;
             self.counters.udp_in_errors += 1;
-            return;
+            return None;
         }
-        let len = usize::from(header.len) - udp::HEADER_LEN;
-        let segments = raw::segs(len, packet.gso_size.into()) as u64;
-        self.count_marks(ip.ecn, segments);
-        let local = Endpoint::new(ip.dst, header.dst_port);
         let from = Endpoint::new(ip.src, header.src_port);
-        let tuple = Tuple { local, peer: from };
-        let slot = match self.receiver(now, FlowKind::Udp, &tuple, len) {
-            Receiver::Socket(slot) => slot,
-            Receiver::Dropped => return,
-            Receiver::Nobody => {
-                self.counters.udp_no_ports += segments;
-                self.unreachable(now, ip, taut_wire::Unreachable::Port, bytes, rest);
-                return;
-            }
-        };
-        let mut payload = Vec::with_capacity(len);
-        payload.extend_from_slice(datagram.get(udp::HEADER_LEN..).unwrap_or_default());
-        rest.iter().for_each(|piece| payload.extend_from_slice(piece));
-        payload.truncate(len);
-        let (class, hops) = raw::class_and_hops(bytes);
-        let socket = self.datagrams.table.at(slot);
-        let gro = socket.is_some_and(|socket| socket.options.gro);
-        let quote = socket.filter(|socket| socket.flow.is_some()).map(|_| quote_of(datagram, packet));
-        let size = usize::from(packet.gso_size);
-        let incoming = |bytes, segment| Incoming { bytes, from, to: ip.dst, class, hops, segment };
-        if size == 0 || gro {
-            self.deliver_udp((now, slot), incoming(payload, packet.gso_size), segments, quote);
-        } else {
-            for piece in payload.chunks(size) {
-                self.deliver_udp((now, slot), incoming(piece.to_vec(), 0), 1, quote);
-            }
-        }
+        let to = Endpoint::new(ip.dst, header.dst_port);
+        let len = usize::from(header.len) - udp::HEADER_LEN;
+        Some(UdpIn { from, to, start, rest, len, class_and_hops: raw::class_and_hops(bytes) })
     }
 
-    fn deliver_udp(
+    pub(super) fn deliver_udp(
         &mut self,
         (now, slot): (Instant, u32),
         incoming: Incoming,
@@ -117,7 +134,7 @@ impl Stack {
     }
 
     /// Returns whether there was room.
-    pub(super) fn deliver(&mut self, slot: u32, incoming: Incoming) -> bool {
+    fn deliver(&mut self, slot: u32, incoming: Incoming) -> bool {
         let Some(socket) = self.datagrams.table.at_mut(slot) else { return false };
         if !socket.inbox.has_room() {
             return false;
@@ -128,9 +145,35 @@ impl Stack {
         true
     }
 
+    /// The answer to a ping of ours: `message` is all of it.
+    pub(crate) fn on_echo_reply(&mut self, ip: &IpHeader, packet: &[u8], message: &[u8], ident: u16) {
+        self.counters.icmp_in_echo_reps += 1;
+        let (local, from) = (Endpoint::new(ip.dst, ident), Endpoint::new(ip.src, 0));
+        let Some(slot) = self.datagrams.table.find(DatagramKind::Ping, local, from) else { return };
+        self.deliver(slot, echo_in(ip, packet, message));
+    }
+
+    /// A ping that this host does not answer by itself: a filter may take it.
+    #[cold]
+    pub(crate) fn on_echo_flow(
+        &mut self,
+        now: Instant,
+        ip: &IpHeader,
+        packet: &[u8],
+        message: &[u8],
+        ident: u16,
+    ) {
+        let tuple = Tuple { local: Endpoint::new(ip.dst, ident), peer: Endpoint::new(ip.src, 0) };
+        let Receiver::Socket(slot) = self.receiver(now, FlowKind::Echo, &tuple, message.len()) else {
+            return;
+        };
+        let quote = message.first_chunk().copied().unwrap_or_default();
+        self.deliver_to_flow(now, slot, echo_in(ip, packet, message), quote);
+    }
+
     /// An ICMP error about a packet that no connection sent. `message` is all of it.
     #[cold]
-    pub(super) fn on_datagram_error(&mut self, now: Instant, ip: &IpHeader, message: &[u8], mtu: u32) {
+    pub(crate) fn on_datagram_error(&mut self, now: Instant, ip: &IpHeader, message: &[u8], mtu: u32) {
         if !cfg!(any(feature = "udp", feature = "icmp")) {
             return;
         }
@@ -169,7 +212,7 @@ impl Stack {
     /// Takes the next packet of a socket whose turn it is; returns whether there is one. A turn is as many bytes as a super-packet may have, so
     /// that small datagrams get as much of the link as a connection does.
     #[cold]
-    pub(super) fn next_datagram(&mut self, now: Instant, slot: u32) -> bool {
+    pub(crate) fn next_datagram(&mut self, now: Instant, slot: u32) -> bool {
         let paces = self.caps.paces;
         let turn = self.caps.gso_max_bytes.max(self.caps.mtu.into());
         let Some(socket) = self.datagrams.table.at_mut(slot) else { return false };
@@ -199,7 +242,7 @@ impl Stack {
 
     /// Hands out the packet that [`next_datagram`](Self::next_datagram) took.
     #[cold]
-    pub(super) fn transmit_datagram(&mut self, now: Instant, slot: u32) -> Option<Transmit<'_>> {
+    pub(crate) fn transmit_datagram(&mut self, now: Instant, slot: u32) -> Option<Transmit<'_>> {
         let generation = self.datagrams.table.at(slot)?.generation;
         self.counters.out_requests += 1;
         let Self { datagrams, header, caps, .. } = self;
@@ -224,7 +267,7 @@ impl Stack {
 
     /// A ticket of a datagram socket came back.
     #[cold]
-    pub(super) fn on_datagram_fate(&mut self, now: Instant, ticket: &TxTicket, fate: Fate) {
+    pub(crate) fn on_datagram_fate(&mut self, now: Instant, ticket: &TxTicket, fate: Fate) {
         let Some(ConnId { slot, generation }) = ticket.conn else { return };
         if slot == NO_SOCKET {
             if fate == Fate::Refused && ticket.start == self.datagrams.leaving_serial {
@@ -250,8 +293,10 @@ impl Stack {
             }
             _ => {}
         }
-        if socket.outbox.release(ticket.truesize) {
-            self.awaiting_tickets -= 1;
+        let has_room = self.datagrams.outbox(id, |outbox| outbox.release(ticket.truesize));
+        if has_room == Some(true)
+            && let Some(socket) = self.datagrams.table.get_mut(id)
+        {
             socket.news.writable = true;
             self.tell(id.slot);
         }
@@ -261,7 +306,7 @@ impl Stack {
 
     /// The next event of a socket that is at the front of the list.
     #[cold]
-    pub(super) fn datagram_event(&mut self, slot: u32) -> Option<Event> {
+    pub(crate) fn datagram_event(&mut self, slot: u32) -> Option<Event> {
         let socket = self.datagrams.table.at_mut(slot)?;
         let id = DatagramId { slot, generation: socket.generation };
         let event = if core::mem::take(&mut socket.news.readable) {
@@ -281,7 +326,7 @@ impl Stack {
 
     /// Sockets whose time to send has come.
     #[cold]
-    pub(super) fn on_side_timeouts(&mut self, now: Instant) {
+    pub(crate) fn on_side_timeouts(&mut self, now: Instant) {
         while let Some(&(due, slot)) = self.datagrams.departures.first() {
             if due > now {
                 break;
@@ -295,7 +340,7 @@ impl Stack {
     }
 
     /// After a change of what `poll_timeout` must know of datagram sockets and fragments.
-    pub(super) fn update_side_deadline(&mut self) {
+    pub(crate) fn update_side_deadline(&mut self) {
         let departure = self.datagrams.departures.first().map(|&(due, _)| due);
         let fragments = self.datagrams.reassembly.next_deadline(&self.config.fragments);
         let idle = self.datagrams.idle.first().map(|&(at, _)| at);
@@ -304,9 +349,16 @@ impl Stack {
     }
 
     /// Whether an address is one to which an error may be sent (RFC 1122 §3.2.2).
-    pub(super) fn may_be_told(ip: IpAddr) -> bool {
+    pub(crate) fn may_be_told(ip: IpAddr) -> bool {
         !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback())
     }
+}
+
+/// An echo request or its reply.
+fn echo_in(ip: &IpHeader, packet: &[u8], message: &[u8]) -> Incoming {
+    let (class, hops) = raw::class_and_hops(packet);
+    let from = Endpoint::new(ip.src, 0);
+    Incoming { bytes: message.to_vec(), from, to: ip.dst, class, hops, segment: 0 }
 }
 
 /// What an error about a datagram of a flow quotes: its header.

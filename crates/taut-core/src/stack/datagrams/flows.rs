@@ -1,6 +1,6 @@
 //! Flows of datagrams: UDP from one address and port to another, and echo requests of one program.
-//! RFC 4787 §4.3 (idle time), RFC 1812 §4.3.2.7–8 (errors); gVisor's UDP forwarder does the same job. Called by `datagram_io.rs`
-//! and `icmp.rs` for datagrams that no socket takes, by the application, and when time passes.
+//! RFC 4787 §4.3 (idle time), RFC 1812 §4.3.2.7–8 (errors); gVisor's UDP forwarder does the same job. Called by `link.rs`
+//! for datagrams that no socket takes, by the application, and when time passes.
 //!
 //! ```text
 //!   datagram ─▶ New ─ next_flow ─▶ Pending ─┬─ accept_datagram_flow ─▶ a connected socket with the first datagrams
@@ -18,14 +18,12 @@ use alloc::vec::Vec;
 use taut_wire::protocol;
 use taut_wire::udp::{self, UdpHeader};
 
-use super::sources::Sources;
-use super::table::PendingFlow;
-use super::{FlowKind, Refusal, is_routable};
 use crate::datagram::flow::{FlowPart, Stage};
 use crate::datagram::inbox::Incoming;
 use crate::datagram::socket::Socket;
 use crate::datagram::{DatagramError, DatagramKind, DatagramOptions, OVERHEAD_BYTES};
 use crate::ip::outgoing::IpOut;
+use crate::stack::incoming::{FlowKind, PendingFlow, Refusal, Sources, is_routable};
 use crate::stack::{News, Stack};
 use crate::words::{DatagramId, Endpoint, FlowError, FlowId, Instant, ListenerId, Tuple};
 
@@ -34,7 +32,7 @@ const FLOWS_MAX: usize = 1 << 15;
 
 /// The receiver of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stack) enum Receiver {
+pub(super) enum Receiver {
     /// This socket.
     Socket(u32),
     /// Nobody: its sender may be told.
@@ -111,13 +109,7 @@ impl Stack {
     // ---- packets ----
 
     /// Who receives a datagram of `bytes` bytes: a socket, or a flow of a filter, which may begin with it.
-    pub(in crate::stack) fn receiver(
-        &mut self,
-        now: Instant,
-        kind: FlowKind,
-        tuple: &Tuple,
-        bytes: usize,
-    ) -> Receiver {
+    pub(super) fn receiver(&mut self, now: Instant, kind: FlowKind, tuple: &Tuple, bytes: usize) -> Receiver {
         let Tuple { local, peer } = *tuple;
         let table = &self.datagrams.table;
         // A socket at every address is one at every address of ours.
@@ -186,7 +178,7 @@ impl Stack {
 
     /// A datagram arrives for the socket of a flow; `quote` is what an error about it would quote. Returns whether there was
     /// room.
-    pub(in crate::stack) fn deliver_to_flow(
+    pub(super) fn deliver_to_flow(
         &mut self,
         now: Instant,
         slot: u32,
@@ -216,7 +208,7 @@ impl Stack {
     }
 
     /// Datagrams of an accepted flow were read.
-    pub(in crate::stack) fn release_queued(&mut self, filter: ListenerId, peer: Endpoint, bytes: usize) {
+    pub(super) fn release_queued(&mut self, filter: ListenerId, peer: Endpoint, bytes: usize) {
         if let Some(sources) = self.sources(filter) {
             sources.release(peer.ip(), bytes);
         }
@@ -232,7 +224,7 @@ impl Stack {
     // ---- the end ----
 
     /// An undecided flow is refused.
-    pub(super) fn refuse_pending(&mut self, now: Instant, flow: &PendingFlow, how: Refusal) {
+    pub(crate) fn refuse_pending(&mut self, now: Instant, flow: &PendingFlow, how: Refusal) {
         let Some(slot) = flow.socket() else { return };
         let Some(socket) = self.datagrams.table.at(slot) else { return };
         self.counters.datagram_flows_refused += 1;
@@ -246,7 +238,7 @@ impl Stack {
     }
 
     /// A flow is dropped: what waits in it is forgotten, and what comes is not kept.
-    pub(super) fn silence_datagrams(&mut self, flow: u32) {
+    pub(crate) fn silence_datagrams(&mut self, flow: u32) {
         let Some(entry) = self.tables.flows.at(flow) else { return };
         let (Some(slot), id, peer) = (entry.socket(), entry.filter, entry.tuple.peer.ip()) else { return };
         let Some(socket) = self.datagrams.table.at_mut(slot) else { return };
@@ -261,7 +253,7 @@ impl Stack {
     }
 
     /// The socket of an undecided or dropped flow that has left the table of flows.
-    pub(super) fn forget_datagrams(&mut self, flow: &PendingFlow) {
+    pub(crate) fn forget_datagrams(&mut self, flow: &PendingFlow) {
         let Some(socket) = flow.socket().and_then(|slot| self.datagrams.table.remove_at(slot)) else {
             return;
         };
@@ -271,7 +263,7 @@ impl Stack {
     }
 
     /// The owner of an accepted flow has closed its socket.
-    pub(in crate::stack) fn end_datagram_flow(&mut self, slot: u32, socket: &Socket) {
+    pub(super) fn end_datagram_flow(&mut self, slot: u32, socket: &Socket) {
         let (Some(flow), Some(peer)) = (&socket.flow, socket.peer) else { return };
         self.datagrams.idle.remove(&(flow.look_at, slot));
         if let Some(sources) = self.sources(flow.filter) {
@@ -282,7 +274,7 @@ impl Stack {
     }
 
     /// Flows on which nothing has happened for too long are over.
-    pub(in crate::stack) fn on_idle_flows(&mut self, now: Instant) {
+    pub(super) fn on_idle_flows(&mut self, now: Instant) {
         while let Some(&(at, slot)) = self.datagrams.idle.first() {
             if at > now {
                 break;
@@ -303,7 +295,7 @@ impl Stack {
         }
     }
 
-    pub(super) fn sources(&mut self, filter: ListenerId) -> Option<&mut Sources> {
+    pub(crate) fn sources(&mut self, filter: ListenerId) -> Option<&mut Sources> {
         self.tables.flows.filter_mut(filter).map(|filter| &mut filter.sources)
     }
 }
@@ -340,7 +332,7 @@ fn quoted(tuple: &Tuple, kind: DatagramKind, start: &[u8], hop_limit: u8, class:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::incoming::table::entry_bytes;
+    use crate::stack::incoming::entry_bytes;
 
     #[test]
     fn in_29_a_flow_takes_at_most_576_bytes() {
