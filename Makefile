@@ -39,7 +39,7 @@ test: ## every test, the live network tests included
 	@CARGO=$(CARGO) scripts/test $(ARGS)
 
 test-fast: ## the tests that need no root, no TUN and no namespace (a minute after the build)
-	@CARGO=$(CARGO) scripts/test-fast $(ARGS)
+	@CARGO=$(CARGO) scripts/test --fast $(ARGS)
 
 cross-check: ## one flow over thirteen links, simulated and on a TUN: goodput must differ by less than 10 % (about 8 min)
 	@scripts/setup iproute2
