@@ -54,7 +54,7 @@ pub struct StackConfig {
     pub any_address: bool,
     /// First and last local port that `connect` picks from. Linux: `ip_local_port_range`.
     pub ip_local_port_range: (u16, u16),
-    /// Time to live, or hop limit, of TCP segments; not 0. Linux: `ip_default_ttl`.
+    /// Time to live, or hop limit, of what leaves; not 0. Linux: `ip_default_ttl`.
     pub ip_default_ttl: u8,
     /// Reply to ICMP echo.
     pub icmp_echo: bool,

@@ -11,7 +11,7 @@ use super::Stack;
 use super::incoming::Refusal;
 use super::input::head;
 use super::replies::{self, Reply};
-use crate::ip::outgoing::{HOP_LIMIT, IpOut};
+use crate::ip::outgoing::IpOut;
 use crate::ip::reassembly::Outcome;
 use crate::words::{Frame, Instant, RxChecksum, RxPacket};
 
@@ -99,7 +99,7 @@ impl Stack {
 
     /// Answers a ping. An answer that is longer than the link's packets leaves in fragments.
     pub(super) fn answer_echo(&mut self, ip: &IpHeader, ident: u16, seq: u16, payload: &[u8]) {
-        let out = IpOut::icmp(ip.dst, ip.src, HOP_LIMIT);
+        let out = IpOut::icmp(ip.dst, ip.src, self.config.ip_default_ttl);
         let Some(packet) = replies::echo(&out, ident, seq, payload) else { return };
         self.counters.icmp_out_echo_reps += 1;
         if packet.len() <= usize::from(self.caps.mtu) {

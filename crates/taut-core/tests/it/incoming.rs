@@ -133,6 +133,7 @@ fn in_05_a_refused_flow_gets_a_reset_or_an_icmp_error() {
             let mut t = if is_v4 { Trace::new() } else { Trace::v6() };
             let own = t.local.ip();
             t.local = if is_v4 { ELSEWHERE } else { "[2001:db8:7::1]:443" }.parse().unwrap();
+            t.stack.set_sysctl("ip_default_ttl", "7").unwrap();
             let filter = t.stack.incoming(FlowFilter::any(), IncomingOptions::default()).unwrap();
             t.syn(Offer::ALL);
             let flow = next_flow(&mut t, filter);
@@ -142,6 +143,7 @@ fn in_05_a_refused_flow_gets_a_reset_or_an_icmp_error() {
             let ip = IpHeader::parse(message).unwrap();
             assert_eq!(ip.src, if how == Refusal::PortUnreachable { flow.local.ip() } else { own });
             assert_eq!((ip.dst, ip.payload_len), (t.peer.ip(), message.len() - ip.header_len));
+            assert_eq!(ip.hop_limit, 7);
             let body = &message[ip.header_len..];
             assert_eq!((body[0], body[1]), if is_v4 { v4 } else { v6 }, "{how:?}");
             let parsed = match (ip.src, ip.dst) {

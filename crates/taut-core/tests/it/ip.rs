@@ -556,11 +556,12 @@ fn icmp_01_a_ping_is_answered_in_one_packet_or_in_fragments() {
             let at = SocketAddr::new(ip(here), 77);
             let ping = a.open_datagram(DatagramKind::Ping, at, &DatagramOptions::default()).unwrap();
             let message = [&icmp::echo_request(here.contains('.'), 5)[..], &noise(len)].concat();
+            b.set_sysctl("ip_default_ttl", "7").unwrap();
             let to = Some(SocketAddr::new(ip(there), 0));
             a.send_datagram(NOW, ping, to, &message, &SendMeta::default()).unwrap();
             run(NOW, &mut a, &mut b);
             let (bytes, received) = recv(&mut a, ping).unwrap();
-            assert_eq!(received.from.ip(), ip(there));
+            assert_eq!((received.from.ip(), received.ttl), (ip(there), 7));
             let upper = if here.contains('.') { protocol::ICMP } else { protocol::ICMPV6 };
             let bytes = packet(ip(there), ip(here), upper, &bytes);
             assert_eq!(parse_icmp(&bytes), Icmp::EchoReply { ident: 77, seq: 5, payload: &noise(len) });

@@ -172,8 +172,8 @@ impl Stack {
         if how == Refusal::Reset {
             self.reset(&flow.tuple, &syn, 1);
         } else {
-            let src = self.source_of_error(flow.tuple.local.ip(), how);
-            self.replies.push(Reply::Icmp(refusal::icmp_error(src, &flow.tuple, &syn, how)));
+            let from = (self.source_of_error(flow.tuple.local.ip(), how), self.config.ip_default_ttl);
+            self.replies.push(Reply::Icmp(refusal::icmp_error(from, &flow.tuple, &syn, how)));
         }
         true
     }

@@ -50,7 +50,12 @@ impl Refusal {
 
 /// An ICMP error from `src` to the peer of a flow, about its SYN, as a whole packet. The SYN is quoted as far as it was
 /// remembered: addresses, ports, numbers and options.
-pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, how: Refusal) -> Vec<u8> {
+pub(crate) fn icmp_error(
+    (src, hop_limit): (IpAddr, u8),
+    tuple: &Tuple,
+    syn: &TcpHeader,
+    how: Refusal,
+) -> Vec<u8> {
     let (peer, local) = (tuple.peer.ip(), tuple.local.ip());
     let quoted = IpOut::tcp(peer, local, HOP_LIMIT, 0).packet(syn.header_len(), |segment| {
         let len = syn.emit(segment);
@@ -59,5 +64,5 @@ pub(crate) fn icmp_error(src: IpAddr, tuple: &Tuple, syn: &TcpHeader, how: Refus
         len
     });
     let room = icmp::HEADER_LEN + quoted.len();
-    IpOut::icmp(src, peer, HOP_LIMIT).packet(room, |message| how.emit(message, src, peer, &quoted))
+    IpOut::icmp(src, peer, hop_limit).packet(room, |message| how.emit(message, src, peer, &quoted))
 }

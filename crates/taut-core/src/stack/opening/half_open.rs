@@ -14,7 +14,7 @@ use crate::conn::half_open::{HalfOpen, Waited};
 use crate::conn::state::State;
 use crate::conn::{Arrival, Conn, Consequence, StackCx};
 use crate::egress::{Shared, emit};
-use crate::ip::outgoing::{HOP_LIMIT, IpOut};
+use crate::ip::outgoing::IpOut;
 use crate::settings::options::tos_field;
 use crate::stack::replies::Reply;
 use crate::stack::tables::demux::{HALF_OPEN_BIT, Owner};
@@ -258,7 +258,7 @@ impl Stack {
         let tos =
             self.listeners.get(entry.listener).map_or(0, |listener| tos_field(listener.options.conn.tos));
         let (src, dst) = (entry.tuple.local.ip(), entry.tuple.peer.ip());
-        let ip = IpOut::tcp(src, dst, HOP_LIMIT, tos | mark.to_bits());
+        let ip = IpOut::tcp(src, dst, self.config.ip_default_ttl, tos | mark.to_bits());
         let (header_len, offload) =
             emit::syn_packet(&mut self.header, &ip, header, option, &Gather::EMPTY, &self.caps);
         self.counters.out_requests += 1;

@@ -1,6 +1,6 @@
 //! Options of TCP and of IP: RFC 9293 §3.1, §3.2 and §3.9.2.1, RFC 7323 §2.2, §3.2 and §5.4.
 
-use taut_core::SetOption;
+use taut_core::{ListenOptions, SetOption};
 
 use crate::support::trace::{Offer, Seg, Trace};
 
@@ -87,6 +87,13 @@ fn the_hop_limit_is_set() {
         t.poll();
         assert_eq!(hops(&mut t), [7, 7]);
         assert!(t.stack.set_sysctl("net.ipv4.ip_default_ttl", "0").is_err());
+    }
+    // Of SYN-ACKs, too.
+    for (mut t, at) in [(Trace::new(), 8), (Trace::v6(), 7)] {
+        t.stack.set_sysctl("net.ipv4.ip_default_ttl", "7").unwrap();
+        t.listen_with(ListenOptions::default());
+        t.syn(Offer::EASY);
+        assert_eq!(t.out.drain(..).map(|got| got.bytes[at]).collect::<Vec<_>>(), [7]);
     }
 }
 
