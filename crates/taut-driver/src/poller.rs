@@ -1,4 +1,5 @@
-//! Who serves a shard's device, with the descriptors on which its driver thread waits. Made by `thread.rs`.
+//! The record of which thread serves a shard's device, with the descriptors on which its driver thread waits.
+//! Made by `thread.rs`.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux {

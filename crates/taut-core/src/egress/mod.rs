@@ -11,8 +11,8 @@
 //!   inputs.rs   the values that the gates look at
 //!   size/       how large a packet is          small_queue/   how much may be below TCP
 //!   queue/      what was written and lent      books/         sums for reports; they decide nothing
-//!   writer.rs   what a connection has from its first write on
-//!   shared.rs   what all senders of a stack share
+//!   writer.rs   the part of a sender that exists from its first write on
+//!   shared.rs   state that all senders of a stack share
 //! ```
 //!
 //! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a

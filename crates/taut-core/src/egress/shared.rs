@@ -1,4 +1,4 @@
-//! What the senders of a stack share: one device below them, and one book of what they did.
+//! State that all senders of a stack share: the device below them, and sums for reports.
 
 use super::books::ledger::Totals;
 use super::small_queue::{Ahead, Meter};

@@ -1,5 +1,5 @@
-//! What a sender has from its first write on: the books of its bytes, and what the gates at a write look at.
-//! A connection that only receives has none of it.
+//! The part of a sender that exists from its first write on: its ledger, and the inputs of the gates at a
+//! write. A connection that only receives has none.
 
 use alloc::boxed::Box;
 
@@ -19,7 +19,7 @@ pub(crate) struct Writer {
     pub(super) stream: Stream,
     /// Bytes per second, by the latest sample of the delivery rate.
     pub(super) delivery_rate: u64,
-    /// What the application lent; most connections do without.
+    /// Memory that the application lent; most connections have none.
     pub(super) loans: Option<Box<Loans>>,
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   reassembly.rs   fragments become packets        path_mtu.rs   the largest packet to a destination
 //!   addresses.rs    the addresses of a host, and the choice of a source        routes.rs   its routers
-//!   icmp.rs         how many errors are sent        outgoing.rs   the IP header of what leaves
+//!   icmp.rs         how many errors are sent        outgoing.rs   the header of outgoing packets
 //! ```
 
 pub(crate) mod addresses;

@@ -1,4 +1,4 @@
-//! The IP header of every packet that leaves, written once and never patched afterwards.
+//! The IP header of each outgoing packet, written once and never patched afterwards.
 //! RFC 791 §3.1, RFC 8200 §3, fragments §4.5. Called by whatever makes a packet.
 
 use alloc::vec::Vec;
@@ -6,14 +6,14 @@ use core::net::IpAddr;
 
 use taut_wire::{Ecn, IpHeader, fragment, protocol};
 
-/// Hop limit of every packet that we send, unless `ip_default_ttl` says another.
+/// The hop limit of outgoing packets by default: `ip_default_ttl`.
 pub(crate) const HOP_LIMIT: u8 = 64;
 
-/// What the IP header of a packet says, its length apart. The flow label of IPv6 is zero.
+/// The fields of an outgoing IP header, except its length. The flow label of IPv6 is always zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IpOut {
     pub(crate) src: IpAddr,
-    /// Of the same family.
+    /// The destination, of the same family as `src`.
     pub(crate) dst: IpAddr,
     pub(crate) protocol: u8,
     pub(crate) hop_limit: u8,

@@ -155,7 +155,7 @@ fn a_writer_is_woken_once_for_half_the_mark() {
     for engine in [Engine::Live, Engine::Linux] {
         let after = Run::new(engine, "notsent-lowat", "after", &marked);
         // Each wake-up lets it write at least half a mark. Three times as often, since what is written is not
-        // yet acknowledged; a writer that each ACK of two segments wakes, would be woken 45 times as often.
+        // yet acknowledged; a writer that each ACK of two segments woke would be woken 45 times as often.
         let most = 3.0 * 1e6 / (MARK / 2.0);
         assert!(after.at("wakeups_per_mb") < most, "{engine:?}, {most}: {:?}", after.0);
         // The mark, and one write that began below it.
@@ -176,7 +176,7 @@ fn paced_flows_have_their_rate_and_no_more() {
         "flows.0.options.max-pacing-rate=5mbit",
         "link.rate=200mbit",
         "duration=1500ms",
-        // What is acknowledged since the beginning was sent since then.
+        // From the beginning, so that all that is acknowledged was sent in the same time.
         "warm-up=0ms",
     ];
     for engine in [Engine::Live, Engine::Linux] {
@@ -199,7 +199,7 @@ fn bbr_without_a_limit_sends_long_packets() {
         let bbr = Run::new(engine, "bulk", "bbr", &["congestion=bbr", "duration=700ms", "warm-up=300ms"]);
         assert!(bbr.at("goodput") > 0.0, "{engine:?}: {:?}", bbr.0);
         if engine == Engine::Live {
-            // More than four segments in a packet; with a timer for every few segments there were fewer.
+            // More than four segments in a packet: a timer for every few segments makes shorter ones.
             assert!(bbr.at("packets_per_mb") < 1e6 / (4.0 * 1448.0), "{:?}", bbr.0);
         }
     }

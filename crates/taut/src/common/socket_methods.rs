@@ -27,7 +27,8 @@ macro_rules! socket_methods {
             self.socket.info()
         }
 
-        /// What held the connection back since its first write, and how long bytes waited in which queue.
+        /// A report on the time since the first write: how long each limit held the connection back, and how
+        /// long bytes waited in each queue.
         ///
         /// # Errors
         /// The stack was shut down.

@@ -85,7 +85,7 @@ async fn quic_01_segments_leave_by_one_call_where_the_device_cuts_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quic_02_marks_pass_both_ways() {
     let (near, far) = pair_over(LinkCaps::plain(1_500), |builder| builder);
-    // A rate at which QUIC makes a queue on a busy machine, too.
+    // QUIC reaches this rate on a busy machine, too, and so makes a queue.
     near.set_qdisc("tbf rate 20mbit burst 32kb | fq_codel target 1ms interval 10ms ecn").unwrap();
     let stats = between(&near, &far).await;
     let [near, far] = [near, far].map(|stack| stack.counters());

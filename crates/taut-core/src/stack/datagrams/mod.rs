@@ -1,5 +1,5 @@
-//! UDP, ping, and flows of datagrams: what a stack has beside TCP, and the only files that reach its sockets.
-//! The values are those of [`crate::datagram`]. Called by the application and by the stack.
+//! UDP, ping, and flows of datagrams. Only the files of this folder reach the datagram sockets of a stack,
+//! whose types are in [`crate::datagram`]. Called by the application and by the stack.
 //!
 //! ```text
 //!   sockets.rs   calls of the application           link.rs     what arrives and what leaves
@@ -25,7 +25,7 @@ use crate::words::{ConnId, DatagramId, Instant, Output, TxTicket};
 /// In place of a socket: an ICMP message of the stack itself.
 const NO_SOCKET: u32 = u32::MAX;
 
-/// What a stack has beside TCP.
+/// The state of a stack for UDP, ping, and flows of datagrams.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     table: Table,
