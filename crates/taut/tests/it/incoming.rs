@@ -444,7 +444,12 @@ impl Drop for Relay {
 
 /// Runs iperf3's UDP client for two seconds; returns datagrams sent and lost.
 fn iperf3(kernel: &Kernel, to: &str, rate: &str, way: &str) -> [f64; 2] {
-    let report = kernel.run(&format!("iperf3 -c {to} -u -b {rate} -l 1200 -t 2 -J{way}")).unwrap();
+    let command = format!("iperf3 -c {to} -u -b {rate} -l 1200 -t 2 -J{way}");
+    let mut report = String::new();
+    eventually("the server is free, and the client reports", || {
+        report = kernel.run(&command).unwrap_or_default();
+        report.contains("\"lost_packets\":")
+    });
     ["packets", "lost_packets"].map(|name| last_of(&report, name))
 }
 
