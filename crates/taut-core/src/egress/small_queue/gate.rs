@@ -19,9 +19,10 @@ pub(crate) struct Ask {
     pub(crate) is_retransmission: bool,
 }
 
-/// The gate. It is open if the packet fits, and no connection waits before this one. A connection that has
-/// nothing below TCP and does not wait, as one that sends a request now and then, may pass those that wait
-/// with a packet of one segment, as long as these passed fewer bytes than the limit since the last turn.
+/// The gate. It is open if half of the packet fits, so that the limit is the mean before and after it, and no
+/// connection waits before this one. A connection that has nothing below TCP and does not wait, as one that
+/// sends a request now and then, may pass those that wait with a packet of one segment, as long as these
+/// passed fewer bytes than the limit since the last turn.
 pub(crate) fn gate(device: Device, ask: Ask) -> Result<Pass, Blocked> {
     let Ask { own, payload, mss, limit, is_retransmission } = ask;
     let is_sparse = own.bytes() == 0 && payload <= mss && u64::from(device.passed) < limit;
@@ -32,7 +33,7 @@ pub(crate) fn gate(device: Device, ask: Ask) -> Result<Pass, Blocked> {
         () if is_sparse => limit + u64::from(mss),
         () => return Err(Blocked::SmallQueue),
     };
-    if device.below == 0 || device.below + u64::from(payload) <= most {
+    if device.below == 0 || device.below + u64::from(payload / 2) <= most {
         Ok(Pass::Room)
     } else {
         Err(Blocked::SmallQueue)
@@ -71,15 +72,18 @@ impl Device {
     }
 
     /// Payload bytes that all connections may have below TCP: what the completion time takes, and at most
-    /// `cap` in addition to it; two segments in any case.
+    /// `cap` in addition to it; two segments in any case, but in a look none.
     pub(crate) fn limit(self, mss: u32, cap: u32) -> u32 {
+        if self.limit == 0 {
+            return 0;
+        }
         self.limit.min(self.needed.saturating_add(cap)).max(mss.saturating_mul(2))
     }
 
     /// Segments of the largest super-packet, if all connections may have `limit` bytes below TCP.
     pub(crate) fn segs(self, mss: u32, limit: u64) -> u32 {
-        let half = u32::try_from(limit / 2).unwrap_or(u32::MAX);
-        let most = if self.packet == 0 { half } else { half.min(self.packet) };
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let most = if self.is_unknown() { limit / 2 } else { self.packet.min(limit / 3 * 2) };
         (most / mss.max(1)).max(1)
     }
 }

@@ -163,7 +163,7 @@ impl World {
             if next >= end {
                 break;
             }
-            if matches!(self.meter.phase, Phase::Look { .. }) {
+            if self.meter.looks > 0 {
                 self.looked += next - self.now;
             }
             self.now = next;
@@ -204,15 +204,15 @@ fn bytes(rate: u64, us: u64) -> f64 {
 }
 
 #[test]
-fn tsq_m1_at_once_is_half_a_millisecond() {
+fn tsq_m1_at_once_is_a_millisecond() {
     for rate in [FAST, FAST / 10, 10 * FAST] {
         let mut world = World::new(rate, 0, 0, 1);
         world.run(1_000);
         let (busy, most) = world.busy(3_000);
         assert!(busy > 0.999, "{rate}: {busy}");
-        let expected = bytes(rate, 500) + f64::from(MSS);
+        let expected = bytes(rate, 1_000);
         assert!((world.limit() / expected - 1.0).abs() < 0.01, "{rate}: {}", world.limit());
-        assert!(most as f64 <= expected * 1.01, "{rate}: {most}");
+        assert!(most as f64 <= expected * 4.0 / 3.0 * 1.01, "{rate}: {most}");
     }
 }
 
@@ -223,10 +223,9 @@ fn tsq_m2_collected_completions_add_their_time() {
         world.run(2_000);
         let (busy, most) = world.busy(20_000);
         assert!(busy > 0.995, "{us}: {busy}");
-        // A batch ends with a packet of at most a quarter of a millisecond, and at the time of that.
-        assert!(most as f64 <= bytes(FAST, us + 1_000), "{us}: {most}");
+        assert!(most as f64 <= bytes(FAST, us + 1_340), "{us}: {most}");
         let time = world.meter.time().unwrap().as_nanos() / 1_000;
-        assert!(us < 500 || (us * 9 / 10..=us + 500).contains(&time), "{us}: {time}");
+        assert!((us..=us + 20).contains(&time), "{us}: {time}");
     }
 }
 
@@ -234,7 +233,7 @@ fn tsq_m2_collected_completions_add_their_time() {
 fn tsq_m3_a_slow_line_has_two_packets_of_one_segment() {
     let mut world = World::new(SLOW, 0, 0, 1);
     world.run(2_000);
-    assert_eq!(world.busy(2_000), (1.0, 2 * u64::from(MSS)));
+    assert_eq!(world.busy(900), (1.0, 2 * u64::from(MSS)));
     assert_eq!(segs(world.meter.device()), 1);
 }
 
@@ -244,27 +243,8 @@ fn tsq_m4_late_in_any_order() {
         let mut world = World::new(rate, 0, us * 1_000, 1);
         world.run(3_000);
         let (busy, most) = world.busy(20_000);
-        assert!(busy > 0.995, "{rate} {us}: {busy}");
-        assert!(most as f64 <= bytes(rate, us + 1_000), "{rate} {us}: {most}");
-    }
-}
-
-/// An eighth of the tickets must have overtaken others, rounded down: 9 of 72, and of 79.
-#[test]
-fn tsq_m4_a_few_that_overtake_others_are_no_disorder() {
-    for (packets, overtaken, expected) in [(72, 8, false), (72, 9, true), (79, 8, false), (79, 9, true)] {
-        let start = Instant::from_nanos(MS);
-        let span = Span {
-            bytes: 72 * u64::from(MSS),
-            packets,
-            overtaken,
-            rounds: ROUNDS - 1,
-            round_over: true,
-            ..Span::new(start, false)
-        };
-        let mut meter = Meter { at: Instant::from_nanos(3 * MS), span, ..Meter::default() };
-        let (sample, _) = meter.sample().unwrap();
-        assert_eq!(sample.overtakes, expected, "{overtaken} of {packets}");
+        assert!(busy > 0.96, "{rate} {us}: {busy}");
+        assert!(most as f64 <= bytes(rate, us * 3 / 2 + 1_700), "{rate} {us}: {most}");
     }
 }
 
@@ -276,15 +256,16 @@ fn tsq_m5_one_line_for_all() {
         let own = Metered { bits };
         gate(device, Ask { own, payload, mss: MSS, limit, is_retransmission: false }).is_ok()
     };
-    assert!(ask(device, 5_000, 10_000) && !ask(device, 5_000, 10_001), "nobody waits");
+    assert!(ask(device, 5_000, 20_001) && !ask(device, 5_000, 20_002), "nobody waits");
     let line = Device { waiting: 3, ..device };
-    assert!(ask(line, 5_000 | TURN, 10_000) && !ask(line, 5_000 | TURN, 10_001), "its turn");
+    assert!(ask(line, 5_000 | TURN, 20_001) && !ask(line, 5_000 | TURN, 20_002), "its turn");
     assert!(!ask(line, 5_000, MSS), "not its turn");
     assert!(!ask(line, WAITS, MSS), "it waits");
-    // One that has nothing there and does not wait passes the line with a segment, and a segment beyond the limit.
-    let full = Device { below: 60_000, ..line };
+    // One that has nothing there and does not wait passes the line with a segment, and a segment beyond the
+    // limit.
+    let full = Device { below: 60_000 + u64::from(MSS / 2), ..line };
     assert!(ask(full, 0, MSS) && !ask(full, 0, MSS + 1));
-    assert!(!ask(Device { below: 60_001, ..full }, 0, MSS));
+    assert!(!ask(Device { below: full.below + 1, ..full }, 0, MSS));
     assert!(!ask(Device { passed: 60_000, ..full }, 0, MSS), "those that wait come first now");
     // Eight share a line of 125 MB/s to a packet each.
     let mut world = World::new(FAST, 0, 0, 8);
@@ -316,24 +297,24 @@ fn tsq_m5_what_passes_the_line_counts_until_the_next_turn() {
 }
 
 #[test]
-fn tsq_m6_super_packets_are_half_of_what_is_above_the_completion_time() {
-    // A quarter of a millisecond of 125 MB/s is 31,250 bytes, 21 segments.
+fn tsq_m6_super_packets_are_two_thirds_of_what_is_above_the_completion_time() {
+    // Two thirds of a millisecond of 125 MB/s are 83,333 bytes, 57 segments.
     let mut world = World::new(FAST, 500_000, 0, 1);
     world.run(3_000);
-    assert_eq!(segs(world.meter.device()), 21);
+    assert_eq!(segs(world.meter.device()), 57);
     let device = Device { limit: 8 * MSS, packet: 10 * MSS, ..Device::NOTHING };
-    assert_eq!(segs(device), 4, "half of the limit");
-    assert_eq!(segs(Device { limit: 3 * MSS, ..device }), 1, "less than tcp_min_tso_segs");
+    assert_eq!(segs(device), 5, "two thirds of the limit");
+    assert_eq!(segs(Device { limit: 3 * MSS, packet: MSS, ..device }), 1, "less than tcp_min_tso_segs");
 }
 
 #[test]
-fn tsq_m7_the_limit_doubles_while_that_helps() {
+fn tsq_m7_a_new_device_is_known_soon() {
     let mut world = World::new(FAST, 4_000_000, 0, 1);
     assert_eq!(world.meter.device().limit(MSS, CAP), 32_768);
-    // Four doublings bring 32 KiB to what 4 ms take; each is seen after a few of these, of 5 ms at most.
+    // 32 KiB are a sixteenth of what 4 ms take.
     world.run(400);
     let limit = world.limit();
-    assert!(limit > bytes(FAST, 4_000) && limit < bytes(FAST, 5_000), "{limit}");
+    assert!(limit > bytes(FAST, 4_000) && limit < bytes(FAST, 5_100), "{limit}");
 }
 
 #[test]
@@ -345,11 +326,11 @@ fn tsq_m8_later_completions_are_noticed() {
         world.run(2_000);
         let (busy, _) = world.busy(2_000);
         assert!(busy > 0.99, "{rate}: {busy}");
-        // And earlier ones, with the next look: a minute and a half later on the slow line.
+        // And earlier ones.
         world.collected = 0;
-        world.run(120_000);
+        world.run(5_000);
         let (_, most) = world.busy(1_000);
-        assert!(most as f64 <= bytes(rate, 1_000).max(2.0 * f64::from(MSS)), "{rate}: {most}");
+        assert!(most as f64 <= bytes(rate, 1_340).max(2.0 * f64::from(MSS)), "{rate}: {most}");
     }
 }
 
@@ -359,15 +340,15 @@ fn tsq_m9_a_slower_line_has_less() {
     world.run(2_000);
     world.rate = FAST / 10;
     world.run(1_000);
-    let (busy, most) = world.busy(1_000);
-    assert!(busy > 0.999 && most as f64 <= bytes(FAST / 10, 510) + f64::from(MSS), "{busy} {most}");
+    let (busy, most) = world.busy(900);
+    assert!(busy > 0.999 && most as f64 <= bytes(FAST / 10, 1_340), "{busy} {most}");
     world.rate = FAST;
     world.run(1_000);
-    assert!(world.busy(1_000).0 > 0.999);
+    assert!(world.busy(900).0 > 0.999);
 }
 
-/// After a look, in which the line was idle now and then, a token bucket sends faster than its rate for a
-/// moment. That is not its rate, and the end of it is no slower device.
+/// After a look, in which the line was idle, a token bucket sends faster than its rate for a moment. That is
+/// not its rate, and the end of it is no slower device.
 #[test]
 fn tsq_m23_a_token_bucket_after_a_look() {
     for (rate, us, burst_ms) in [(FAST / 10, 500, 5), (FAST / 10, 500, 20), (FAST, 4_000, 5), (FAST, 500, 50)]
@@ -378,51 +359,25 @@ fn tsq_m23_a_token_bucket_after_a_look() {
         world.looked = 0;
         let (busy, most) = world.busy(20_000);
         assert!(busy > 0.995, "{rate} {us} {burst_ms}: {busy}");
-        assert!(most as f64 <= bytes(rate, us + 1_000), "{rate} {us} {burst_ms}: {most}");
-        assert!(world.looked < 20_000 * MS / 400, "{rate} {us} {burst_ms}: {} ms", world.looked / MS);
+        assert!(most as f64 <= bytes(rate, us * 2 + 1_000), "{rate} {us} {burst_ms}: {most}");
+        assert!(world.looked < 20_000 * MS / 200, "{rate} {us} {burst_ms}: {} ms", world.looked / MS);
     }
 }
 
+/// Windows of eight segments, and never a queue: what they bring says nothing of a slower device.
 #[test]
-fn tsq_m10_only_the_limit_itself_is_measured() {
-    let mut world = World::new(FAST, 0, 0, 1);
-    world.has_much = false;
+fn tsq_m10_without_a_queue_nothing_is_lowered() {
+    let mut world = World::new(FAST, 200_000, 0, 1);
+    world.window = 8 * u64::from(MSS);
     world.run(5_000);
-    assert_eq!((world.meter.time(), world.meter.device().limit), (None, 32_768));
-    // Nor does a measured one change.
-    world.has_much = true;
+    assert_eq!(world.meter.time(), None);
+    assert!(world.meter.device().limit >= 32_768);
+    world.window = u64::MAX;
     world.run(2_000);
     let before = world.meter.device().limit;
-    world.has_much = false;
-    world.rate = FAST / 100;
+    world.window = 8 * u64::from(MSS);
     world.run(5_000);
     assert_eq!(world.meter.device().limit, before);
-}
-
-/// The application pauses during a look: the limit is what it was before, and the next look comes a second later.
-#[test]
-fn tsq_m10_a_look_that_is_interrupted_says_nothing() {
-    let mut world = World::new(FAST, 4 * MS, 0, 1);
-    world.run(5_000);
-    let is_looking = |world: &World| matches!(world.meter.phase, Phase::Look { .. });
-    let (mut before, mut waited) = (0, 0);
-    while !is_looking(&world) {
-        before = world.meter.device().limit;
-        world.run(1);
-        waited += 1;
-        assert!(waited < 60_000, "no look within a minute");
-    }
-    let low = world.meter.device().limit;
-    assert!(low <= before / 3, "{low} {before}");
-    world.has_much = false;
-    world.run(50);
-    let after = world.meter.device().limit;
-    assert!(!is_looking(&world) && after.abs_diff(before) <= before / 8, "{after} {before}");
-    world.has_much = true;
-    for ms in 0..900 {
-        assert!(!is_looking(&world), "{ms} ms later");
-        world.run(1);
-    }
 }
 
 #[test]
@@ -458,32 +413,33 @@ fn tsq_m11_what_is_gone_counts_no_more() {
 }
 
 #[test]
-fn tsq_m12_a_packet_counts_before_it_is_sent() {
+fn tsq_m12_half_a_packet_counts_before_it_is_sent() {
     let ask = |below, bits, payload, is_retransmission| {
         let device = Device { limit: 15_000, below, packet: 8_000, ..Device::NOTHING };
         gate(device, Ask { own: Metered { bits }, payload, mss: MSS, limit: 15_000, is_retransmission })
     };
-    assert_eq!(ask(10_000, 10_000, 5_000, false), Ok(Pass::Room));
-    assert_eq!(ask(10_000, 10_000, 5_001, false), Err(Blocked::SmallQueue));
+    assert_eq!(ask(10_000, 10_000, 10_001, false), Ok(Pass::Room));
+    assert_eq!(ask(10_000, 10_000, 10_002, false), Err(Blocked::SmallQueue));
     assert_eq!(ask(0, 0, 20_000, false), Ok(Pass::Room), "the only one");
     assert_eq!(
-        ask(10_000, WAITS, 20_000, true),
+        ask(10_000, WAITS, 40_001, true),
         Ok(Pass::Room),
         "a retransmission: twice the limit, no line"
     );
-    assert_eq!(ask(10_000, WAITS, 20_001, true), Err(Blocked::SmallQueue));
+    assert_eq!(ask(10_000, WAITS, 40_002, true), Err(Blocked::SmallQueue));
 }
 
 #[test]
 fn tsq_m13_looks_are_rare() {
-    for us in [500, 4_000] {
+    for us in [0, 500, 4_000] {
         let mut world = World::new(FAST, us * 1_000, 0, 1);
         world.run(5_000);
         world.looked = 0;
         world.run(200_000);
         assert!(world.looked > 0);
-        // One in 513; the last pause may still last.
-        assert!(world.looked <= 200_000 * MS / 400, "{us}: {}", world.looked);
+        // What is below drains, and a packet goes alone: at most 1 ms and three times what a completion
+        // takes.
+        assert!(world.looked <= 400 * (MS + 3 * us * 1_000), "{us}: {}", world.looked);
     }
 }
 
@@ -494,8 +450,8 @@ fn tsq_m14_many_connections_have_no_more_than_one() {
             let mut world = World::new(rate, 0, 0, conns);
             world.run(5_000);
             let (busy, most) = world.busy(3_000);
-            let expected = (bytes(rate, 500) + f64::from(MSS)).max(2.0 * f64::from(MSS));
-            assert!(busy > 0.999 && most as f64 <= expected * 1.01, "{conns} {rate}: {busy} {most}");
+            let expected = bytes(rate, 1_000).max(2.0 * f64::from(MSS));
+            assert!(busy > 0.999 && most as f64 <= expected * 4.0 / 3.0, "{conns} {rate}: {busy} {most}");
         }
     }
 }
@@ -510,32 +466,41 @@ fn tsq_m19_the_cap_is_on_top_of_the_completion_time() {
     let mut world = World::new(10 * FAST, 4 * MS, 0, 1);
     world.run(2_000);
     let (busy, most) = world.busy(3_000);
-    assert!(busy > 0.995 && most as f64 <= bytes(10 * FAST, 5_000), "{busy} {most}");
+    assert!(busy > 0.995 && most as f64 <= bytes(10 * FAST, 5_340), "{busy} {most}");
     assert!(most > CAP.into(), "{most}");
 }
 
+/// Whatever was learned, a little more than a second later it is right: rates of a hundredth and ten times
+/// the line's, completion times of nothing and of 20 ms, just after a look.
 #[test]
-fn tsq_m20_a_search_that_nobody_needs_ends() {
-    // Data for two packets in flight, when the limit has just been doubled.
-    let mut world = World::new(SLOW, 0, 0, 1);
-    while world.meter.rate == 0 && !matches!(world.meter.phase, Phase::Search { half: Some(_), .. }) {
-        world.run(1);
+fn tsq_m20_no_wrong_start_is_kept() {
+    for (line, us) in [(FAST, 0), (FAST, 500), (FAST, 4_000), (FAST / 10, 0), (FAST / 10, 500)] {
+        for rate in [line / 100, line / 10, line, line * 10] {
+            for time in [0, 5_300, 13_700, 20_000] {
+                let mut world = World::new(line, us * 1_000, 0, 1);
+                world.meter.rates = Latest([rate; 3]);
+                world.meter.times = Latest([time * 1_000; 3]);
+                world.meter.is_known = true;
+                world.meter.mss = MSS;
+                world.meter.look_at = Instant::from_nanos(world.now) + LOOK_EVERY;
+                world.meter.set_limit();
+                world.run(1_250);
+                let expected = bytes(line, us + 1_000);
+                let is_right = (world.limit() / expected - 1.0).abs() < 0.02;
+                assert!(is_right, "{line} {us}, from {rate} {time}: {} of {expected}", world.limit());
+            }
+        }
     }
-    assert_eq!(world.meter.time(), None);
-    world.has_much = false;
-    world.run(1_000);
-    assert!(matches!(world.meter.phase, Phase::Steady), "{:?}", world.meter);
-    let half = bytes(SLOW, 500) + f64::from(MSS);
-    assert!(world.limit() <= 32_768.0 + half, "{}", world.limit());
 }
 
+/// Windows let less be below than the limit, and yet more than the device needs.
 #[test]
 fn tsq_m21_windows_below_the_first_limit() {
-    // Ten segments are 11.6 ms of this line. Two of them keep it busy, which a limit of two shows.
+    // Ten segments are 11.6 ms of this line.
     let mut world = World::new(SLOW, 0, 0, 1);
     world.window = 10 * u64::from(MSS);
     world.run(2_000);
-    assert_eq!(world.busy(2_000), (1.0, 2 * u64::from(MSS)));
+    assert_eq!(world.busy(900), (1.0, 2 * u64::from(MSS)));
     // Completions are collected for 4 ms: no queue, and nothing may be taken away.
     let mut world = World::new(FAST / 10, 4 * MS, 0, 1);
     world.window = 20 * u64::from(MSS);
@@ -546,131 +511,22 @@ fn tsq_m21_windows_below_the_first_limit() {
     assert!(rate >= most / 100 * 80, "{rate} of {most}");
 }
 
-/// The device has nothing to do now and then: bursts have the first limit.
-#[test]
-fn tsq_m21_bursts_have_the_first_limit() {
-    let mut meter = Meter::default();
-    let mut conn = Metered::default();
-    let mut now = 0;
-    // Packets, ten at a time, and a pause.
-    let mut burst = |meter: &mut Meter, packets: u32, gap_ms: u64| {
-        let mut out = VecDeque::new();
-        for i in 0..packets + 10 {
-            if i >= 10
-                && let Some(handed) = out.pop_front()
-            {
-                now += 2 * MS;
-                meter.on_completed(&mut conn, Instant::from_nanos(now), handed, MSS);
-            }
-            if i < packets {
-                meter.on_handed(&mut conn, MSS, MSS);
-                out.push_back(Instant::from_nanos(now));
-            }
-        }
-        now += gap_ms * MS;
-    };
-    for _ in 0..100 {
-        burst(&mut meter, 20, 50);
-        assert_eq!(meter.device().limit, 32_768);
-    }
-    // A long one lowers it, until the device has nothing to do; and then the next.
-    for _ in 0..2 {
-        let mut sent = 0;
-        while meter.device().limit == 32_768 {
-            burst(&mut meter, 120, 50);
-            sent += 1;
-            assert!(sent < 3);
-        }
-        burst(&mut meter, 1, 0);
-        assert_eq!(meter.device().limit, 32_768);
-    }
-}
-
-/// Packets of one segment, so many of them below at any time, for 2 ms each: the least limit that there was.
-fn least_limit(below: u32) -> u32 {
-    let (mut meter, mut conn) = (Meter::default(), Metered::default());
-    let mut out: VecDeque<_> = (0..below).map(|_| Instant::from_nanos(MS)).collect();
-    for _ in 0..below {
-        meter.on_handed(&mut conn, MSS, MSS);
-    }
-    let mut least = meter.device().limit;
-    for n in 1..=300 {
-        let now = Instant::from_nanos(MS + n * 2 * MS);
-        meter.on_completed(&mut conn, now, out.pop_front().unwrap(), MSS);
-        meter.on_handed(&mut conn, MSS, MSS);
-        out.push_back(now);
-        least = least.min(meter.device().limit);
-    }
-    least
-}
-
-/// One segment for the device to work on while the host answers to the completion of the other: two are no queue, and a look
-/// leaves two.
-#[test]
-fn tsq_m21_three_segments_are_looked_at_and_two_are_not() {
-    assert_eq!(least_limit(2), 32_768);
-    assert_eq!(least_limit(3), 2 * MSS);
-}
-
-/// A segment each 0.5 ms is 2.896 MB/s, of which half a millisecond is a segment; one each 2 ms is less than what was known.
-/// 64 packets in half a millisecond each are 64 times half a millisecond.
+/// On a fast device a flow may be held back by its windows or its pacing for ever. Its rate raises the limit,
+/// and with it the length of packets: packets of 16 KiB within 249 µs each are 66 MB/s, and a millisecond of
+/// that is 66 kB.
 #[test]
 fn tsq_m24_a_fast_device_that_holds_nothing_back_gets_longer_packets() {
-    let (mut meter, mut own, mut now) = (Meter::default(), Metered::default(), 0);
-    let mut pass = |meter: &mut Meter, count: u32, payload: u32, below_us: u64| {
-        for _ in 0..count {
-            let handed = Instant::from_nanos(now);
-            now += below_us * 1_000;
-            meter.on_handed(&mut own, payload, MSS);
-            meter.on_completed(&mut own, Instant::from_nanos(now), handed, payload);
-            now += MS;
-        }
-        meter.device().limit(MSS, CAP)
-    };
-    // A quarter of the limit within 249 µs; 8 KiB in a quarter of a millisecond are 33 MB/s, and half of 64
-    // KiB are a millisecond.
-    assert_eq!(pass(&mut meter, 63, 8 << 10, 249), 32 << 10);
-    assert_eq!(pass(&mut meter, 1, 8 << 10, 249), 64 << 10);
-    // Shorter ones say nothing, and slower ones neither.
-    assert_eq!(pass(&mut meter, 500, (16 << 10) - 1, 1), 64 << 10);
-    assert_eq!(pass(&mut meter, 500, 16 << 10, 250), 64 << 10);
-    assert_eq!(pass(&mut meter, 64, 16 << 10, 100), 128 << 10);
-    // Two super-packets of 64 KiB, and no more.
-    assert_eq!(pass(&mut meter, 500, 64 << 10, 1), 128 << 10);
-    assert_eq!(segs(meter.device()), (64 << 10) / MSS);
-    // A packet that took half a millisecond ends it.
-    assert_eq!(pass(&mut meter, 1, 100, 500), 32 << 10);
-    assert_eq!(pass(&mut meter, 63, 8 << 10, 249), 32 << 10);
-}
-
-#[test]
-fn tsq_m22_what_was_completed_raises_the_rate_and_the_limit_and_lowers_neither() {
-    for (gap_us, rate, limit) in [(500, 2_896_000, 2 * MSS), (2_000, 1_000_000, 500 + MSS)] {
-        let (mut conn, mut other) = (Metered::default(), Metered::default());
-        let mut meter = Meter {
-            rate: 1_000_000,
-            phase: Phase::Steady,
-            look_at: Instant::NEVER,
-            mss: MSS,
-            ..Meter::default()
-        };
-        meter.set_limit();
-        let mut handed = Instant::from_nanos(MS);
-        meter.on_handed(&mut conn, MSS, MSS);
-        meter.on_handed(&mut conn, MSS, MSS);
-        for n in 1..=200 {
-            // At every other completion somebody waits.
-            if n % 2 == 0 {
-                meter.on_wait(&mut other);
-            }
-            let now = Instant::from_nanos(MS + n * gap_us * 1_000);
-            meter.on_completed(&mut conn, now, handed, MSS);
-            meter.end_wait(&mut other);
-            meter.on_handed(&mut conn, MSS, MSS);
-            handed = now;
-        }
-        assert_eq!((meter.rate, meter.device().limit), (rate, limit), "{gap_us}");
+    let (mut meter, mut own, mut now) = (Meter::default(), Metered::default(), MS);
+    for _ in 0..200 {
+        let handed = Instant::from_nanos(now);
+        now += 249_000;
+        meter.on_handed(&mut own, 16 << 10, MSS);
+        meter.on_completed(&mut own, Instant::from_nanos(now), handed, 16 << 10);
     }
+    assert_eq!(meter.time(), None, "no queue");
+    let limit = meter.device().limit(MSS, CAP);
+    assert!((65_000..=66_000).contains(&limit), "{limit}");
+    assert_eq!(segs(meter.device()), 22);
 }
 
 /// More than 256 MiB of one connection are counted as that, and touch no flag beside the count.
@@ -681,8 +537,7 @@ fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
     assert_eq!((own.bits, meter.device.below), (MOST, 100));
 }
 
-/// Of the half of a millisecond that TSQ-M1 gives, a doubling makes one, and the aim is a millisecond and a
-/// half in all.
+/// The host is away for up to 10 ms, 100 ms apart in the mean.
 #[test]
 fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     for rate in [FAST, FAST / 10] {
@@ -702,83 +557,12 @@ fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     }
 }
 
-/// The completion time that a look finds. 3000 bytes in the mean were below: 2 ms at 15/16 of the rate that
-/// was known. If the rate fell by more than that sixteenth, these are the completion time, or 8/5 of it in
-/// any order. If not, they were enough: they are the whole limit and a quarter of a millisecond, of which
-/// half a millisecond and a segment (965.333 µs) are not for the completion.
+/// The median of three: one that is wrong changes nothing.
 #[test]
-fn tsq_m8_a_look_finds_the_completion_time_if_the_rate_falls_by_a_sixteenth() {
-    for (rate, overtakes, ns) in [
-        (1_499_999, false, 2_000_001),
-        (1_499_999, true, 3_200_001),
-        (1_500_000, false, 784_667),
-        (1_500_000, true, 784_667),
-        (1_600_000, false, 1_875_000 + 250_000 - 500_000 - 905_000),
-    ] {
-        let at = Instant::from_nanos(MS);
-        let phase = Phase::Look { since: at, is_first: false };
-        let known = (1_600_000, Duration::from_millis(4));
-        let mut meter =
-            Meter { rate: known.0, time: known.1, phase, at, mss: MSS, overtakes, ..Meter::default() };
-        meter.judge(Sample { rate, level: 3_000, overtakes });
-        assert_eq!((meter.phase, meter.time.as_nanos()), (Phase::Steady, ns), "{rate} {overtakes}");
-    }
-}
-
-/// A search goes on while twice the limit has a quarter more rate, and begins when the rate falls by more
-/// than a quarter.
-#[test]
-fn tsq_m7_a_quarter_more_rate_is_worth_a_higher_limit() {
-    let sample = |rate| Sample { rate, level: 60_000, overtakes: false };
-    let half = Phase::Search { half: Some(sample(1_600_000)), helped: true };
-    for (phase, rate, is_search) in [
-        (half, 1_999_999, false),
-        (half, 2_000_000, true),
-        (Phase::Steady, 1_200_000, false),
-        (Phase::Steady, 1_199_999, true),
-    ] {
-        // The sample before called for it, too (TSQ-M25).
-        let mut meter = Meter {
-            rate: 1_600_000,
-            phase,
-            unsure: true,
-            look_at: Instant::NEVER,
-            mss: MSS,
-            ..Meter::default()
-        };
-        meter.judge(sample(rate));
-        assert_eq!(matches!(meter.phase, Phase::Search { .. }), is_search, "{phase:?} {rate}");
-    }
-}
-
-/// A look has a quarter of the limit and two segments at least. Where these are more than three quarters of
-/// it, it would show nothing. The limit is half a millisecond of the rate and a segment of 3000 bytes: 8000,
-/// and a byte less.
-#[test]
-fn tsq_m13_a_look_that_lowers_the_limit_too_little_is_none() {
-    for (rate, is_look) in [(10_000_000, true), (9_998_000, false)] {
-        let at = Instant::from_nanos(MS);
-        let mut meter = Meter { rate, phase: Phase::Steady, at, look_at: at, mss: 3_000, ..Meter::default() };
-        meter.judge(Sample { rate, level: 8_000, overtakes: false });
-        assert_eq!(matches!(meter.phase, Phase::Look { .. }), is_look, "{rate}");
-        assert_eq!(meter.device.limit, if is_look { 6_000 } else { 7_999 }, "{rate}");
-    }
-}
-
-#[test]
-fn tsq_m25_two_samples_in_a_row_call_for_a_higher_limit() {
-    let sample = |rate| Sample { rate, level: 60_000, overtakes: false };
-    let mut meter = Meter { rate: FAST, phase: Phase::Steady, mss: MSS, ..Meter::default() };
-    for (rate, is_steady) in [(FAST / 2, true), (FAST, true), (FAST / 2, true), (FAST / 2, false)] {
-        meter.look_at = Instant::from_nanos(u64::MAX);
-        meter.judge(sample(rate));
-        assert_eq!(meter.phase == Phase::Steady, is_steady, "{rate}");
-    }
-    // The doubled limit has the full rate: it is doubled again when it has that twice.
-    let doubled = meter.device.limit;
-    assert_eq!(doubled, 120_000);
-    for (rate, limit) in [(FAST, doubled), (FAST, 240_000)] {
-        meter.judge(Sample { level: 120_000, ..sample(rate) });
-        assert_eq!(meter.device.limit, limit);
+fn tsq_m25_one_span_and_one_look_may_be_wrong() {
+    let mut latest = Latest::default();
+    for (value, median) in [(5, 0), (7, 5), (6, 6), (900, 7), (6, 6), (0, 6), (900, 6), (900, 900)] {
+        latest.add(value);
+        assert_eq!(latest.median(), median, "{value}");
     }
 }
