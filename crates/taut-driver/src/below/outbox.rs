@@ -71,6 +71,8 @@ struct State {
     has_news: bool,
     /// A packet was refused since the last [`serve`](Outbox::serve).
     refused: bool,
+    /// The device has reported packets that left, since then: what waits for these tickets may go on.
+    reported: bool,
     losses: Losses,
     last_error: Option<io::Error>,
 }
@@ -125,6 +127,7 @@ impl State {
         self.kept = self.kept.saturating_add_signed(done.kept);
         // News that came meanwhile may be of room.
         self.is_full = done.is_full;
+        self.reported |= done.reported;
         while let Some(parcel) = way.batch.pop_back() {
             self.packets.push_front(parcel);
         }
@@ -150,6 +153,8 @@ struct Task {
 struct Done {
     /// By how many packets the device has more.
     kept: isize,
+    /// It had news: packets have left.
+    reported: bool,
     is_full: bool,
 }
 
@@ -180,6 +185,7 @@ impl Outbox {
             is_full: false,
             has_news: false,
             refused: false,
+            reported: false,
             losses: Losses::default(),
             last_error: None,
         };
@@ -249,8 +255,9 @@ impl Outbox {
     }
 
     /// Sends what waits, unless another thread has the device and will do so. The caller must not have the shard's lock.
-    /// `watch_room` is called with whether the device's room must be watched. Returns whether the stack was refused and
-    /// there may be room now: then the caller must ask the stack again.
+    /// `watch_room` is called with whether the device's room must be watched. Returns whether packets have
+    /// left since they were given to the device, or the stack was refused and there may be room now: then the
+    /// caller must ask the stack again.
     #[must_use]
     pub(crate) fn serve(&self, watch_room: impl Fn(bool)) -> bool {
         let mut state = self.state();
@@ -273,7 +280,8 @@ impl Outbox {
             }
             state.way = holding.way.take();
         }
-        !state.is_full && std::mem::take(&mut state.refused)
+        let may_ask = !state.is_full && std::mem::take(&mut state.refused);
+        std::mem::take(&mut state.reported) || may_ask
     }
 }
 
@@ -295,6 +303,7 @@ impl Way {
             while let Some(ticket) = self.device.poll_done() {
                 self.give_back(ticket, false);
                 done.kept -= 1;
+                done.reported = has_news;
             }
         }
         done
@@ -307,7 +316,7 @@ impl Way {
             match self.device.send(&packet.packet(), ticket) {
                 Sent::Full(ticket) => {
                     self.batch.push_front(Parcel { packet, ticket });
-                    return Done { kept, is_full: true };
+                    return Done { kept, reported: false, is_full: true };
                 }
                 Sent::Kept => kept += 1,
                 // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
@@ -317,6 +326,6 @@ impl Way {
             packet.clear();
             self.sent.push(packet);
         }
-        Done { kept, is_full: false }
+        Done { kept, reported: false, is_full: false }
     }
 }
