@@ -71,7 +71,7 @@ struct State {
     has_news: bool,
     /// A packet was refused since the last [`serve`](Outbox::serve).
     refused: bool,
-    /// The device has reported packets that left, since then: what waits for these tickets may go on.
+    /// The device has reported packets that left since then: their connections may have room.
     reported: bool,
     losses: Losses,
     last_error: Option<io::Error>,
@@ -153,7 +153,7 @@ struct Task {
 struct Done {
     /// By how many packets the device has more.
     kept: isize,
-    /// It had news: packets have left.
+    /// The news was of packets that left.
     reported: bool,
     is_full: bool,
 }
@@ -327,5 +327,50 @@ impl Way {
             self.sent.push(packet);
         }
         Done { kept, reported: false, is_full: false }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A device that keeps each packet until it has left.
+    #[derive(Clone, Default)]
+    struct Queue {
+        below: Arc<Mutex<VecDeque<TxTicket>>>,
+        left: Arc<Mutex<VecDeque<TxTicket>>>,
+    }
+
+    impl TxDevice for Queue {
+        fn news(&mut self, _: &Waker) -> io::Result<News> {
+            Ok(News::Waker)
+        }
+
+        fn send(&mut self, _: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+            lock(&self.below).push_back(ticket);
+            Sent::Kept
+        }
+
+        fn poll_done(&mut self) -> Option<TxTicket> {
+            lock(&self.left).pop_front()
+        }
+    }
+
+    /// The thread that reads a report must ask the stack again: no ACK and no timer has to come first.
+    #[test]
+    fn dev_18_a_report_makes_room_at_once() {
+        let queue = Queue::default();
+        let outbox = Outbox::new(Counted::new(Box::new(queue.clone())));
+        assert!(matches!(outbox.put(&TxPacket::whole(&[1]), TxTicket::blank()), Sent::Kept));
+        assert!(!outbox.serve(|_| ()), "it is below");
+        outbox.note_news();
+        assert!(!outbox.serve(|_| ()), "news of something else");
+        let ticket = lock(&queue.below).pop_front().unwrap();
+        lock(&queue.left).push_back(ticket);
+        outbox.note_news();
+        assert!(outbox.serve(|_| ()), "it has left");
+        assert!(!outbox.serve(|_| ()), "the stack was asked");
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use taut_core::{Duration, Instant};
 use taut_sim::app::{Bulk, Sink};
-use taut_sim::{BEGIN, HostId, HostSpec, Interest, Pair, Place, Probe, ProbeEvent, Returns, World};
+use taut_sim::{BEGIN, HostId, HostSpec, Interest, Pair, Place, Probe, ProbeEvent, Returns, Wakeups, World};
 
 const WARM_UP: Duration = Duration::from_secs(2);
 
@@ -78,8 +78,11 @@ impl Run<'_> {
         spec.nic.tso = self.tso;
         if let Ok(late) = std::env::var("LATE") {
             spec.cpu.completions_apart = false;
-            spec.cpu.wakeups =
-                if late == "busy" { taut_sim::Wakeups::Busy } else { taut_sim::Wakeups::Quiet };
+            spec.cpu.wakeups = match late.as_str() {
+                "quiet" => Wakeups::Quiet,
+                "busy" => Wakeups::Busy,
+                _ => panic!("LATE={late}: quiet or busy"),
+            };
         }
         let receiver = spec.clone();
         spec.nic.tx_usecs = Duration::from_micros(self.completions.collected_us);
@@ -121,8 +124,9 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// The aim for the mean and the most, in microseconds: a millisecond and half of the time for which completions are collected,
-    /// and that time and one and a half; two packets of one segment, if a millisecond is less.
+    /// The aim for the mean and the most, in microseconds. Mean: a millisecond, half a packet, half of the time
+    /// for which completions are collected, and how late they are. Most: two packets of two thirds of a
+    /// millisecond, that time, and half as much again of how late they are, because that is estimated.
     fn aim_us(&self) -> (f64, f64) {
         let Completions { collected_us, late_us } = self.completions;
         let rate: taut_link::Rate = self.rate.parse().unwrap();
@@ -144,8 +148,8 @@ const DEVICES: [(&str, Completions); 6] = [
 ];
 
 /// A table with the worst of all runs in each row; runs that miss an aim are listed below it.
-/// `cargo test -p taut-sim --test it small_queue:: -- --ignored --nocapture`; ONLY="1gbit;cubic" for a part, LATE=quiet or busy for
-/// a thread that wakes up as late as on such a machine, as above a packet socket.
+/// `cargo test -p taut-sim --test it small_queue:: -- --ignored --nocapture`; ONLY="1gbit;cubic" for a part,
+/// LATE=quiet or busy for a thread that wakes up as late as on such a machine, as above a packet socket.
 #[test]
 #[ignore = "prints a table"]
 fn make_table() {

@@ -245,7 +245,7 @@ fn a_parked_thread_serves_blocking_sockets() {
         stream.read_exact(&mut back).unwrap();
         assert!(back == data);
     });
-    // The packet that is lost may be another one, on a busy machine: a probe that nobody needed.
+    // On a busy machine the cable may lose a needless probe instead: then another write is lost.
     while client.counters().retrans_segs + server.counters().retrans_segs == 0 {
         cable.lose.store(1, Ordering::SeqCst);
         stream.write_all(&data[..500]).unwrap();

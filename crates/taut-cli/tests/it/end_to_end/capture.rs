@@ -79,8 +79,8 @@ fn capture(lab: &Lab, bytes: u64, snaplen: &str, more: &[&str]) {
 /// Faults that no capture of a clean link may contain.
 //
 // On a busy machine either end may answer so late that the other sends a tail loss probe; that is no fault of the capture.
-// taut's comes at least 2 ms after any other packet (TLP-1), and a retransmission for no reason would come at once. An ACK may
-// be in the capture, and its reader without a processor yet: then a probe is "spurious", at any time.
+// taut's comes at least 2 ms after any other packet (TLP-1), and a retransmission for no reason would come at
+// once. tshark calls a probe "spurious" if the ACK is in the capture and the stack had no processor to read it.
 const FAULTS: [&str; 6] = [
     "_ws.malformed",
     "ip.checksum.status == \"Bad\"",

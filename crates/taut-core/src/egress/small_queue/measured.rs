@@ -18,8 +18,7 @@
 //! other is sent. `tcp_limit_output_bytes` bounds what is above the completion time.
 //!
 //! **Data flow.** A packet is handed over: its payload counts as below. Its ticket comes back with the time:
-//! the payload counts as completed. Nothing else is needed, no clock of the device, and nothing for each
-//! packet.
+//! the payload counts as completed. Nothing else is needed, and no clock of the device.
 //!
 //! - The *rate* is the median of three *spans*, each of two round trips to the device and four packets. A
 //!   span counts if the device had a queue in it: bytes were below for half a millisecond longer than a
@@ -30,17 +29,17 @@
 //!   So twice a second, if the device has a queue, it is let run dry, and the next packet, of one segment,
 //!   goes alone (a *look*). If it took as long as known, that is all; else two more go alone. A packet of one
 //!   segment that is alone because there is nothing else to send says the same, for nothing. Where tickets
-//!   overtake each other, each is late for itself: then the time is the longest of the three, and a third
-//!   more.
+//!   overtake each other, each is late for itself: then the time is the longest of the three and a third
+//!   more, and it falls by a quarter a look at most.
 //!
 //! **Why medians.** A thread that waits for a processor for some milliseconds spoils one span and one look. A
 //! token bucket below (`tbf`, a provider's shaper) makes good at once what it left idle, faster than its
 //! rate, in one span.
 //!
-//! **From below.** A limit that is too low for the device brings little rate, which makes a low limit. A
-//! completion time that is known lets more be below than the rate needs, so that the rate rises; while it
-//! does so twice in a row, what is above the completion time is as much again. Nothing that was learned wrong
-//! stays longer than until the next look.
+//! **From below.** A limit that is too low for the device makes a low rate, and the rate a low limit. A known
+//! completion time ends this: the limit is more than the rate needs, so the rate rises. While it does so
+//! twice in a row, the limit is twice what the completion time takes. A wrong completion time lasts until the
+//! next look.
 //!
 //! **The first limit** is 32 KiB, more than an initial window, until a span has had a queue.
 //!
@@ -141,7 +140,7 @@ pub(crate) struct Meter {
     is_known: bool,
     /// Packets that are still to go alone.
     looks: u8,
-    /// No look before this, while the rate stays.
+    /// No look before this.
     look_at: Instant,
     /// When the youngest packet was handed over that has come back.
     newest: Instant,
@@ -320,7 +319,7 @@ impl Meter {
     /// A span is over.
     fn judge(&mut self) {
         let span = core::mem::replace(&mut self.span, Span::begin(self.at));
-        let rate = span.bytes * 1_000_000_000 / self.at.since(span.since).as_nanos().max(1);
+        let rate = span.bytes.saturating_mul(1_000_000_000) / self.at.since(span.since).as_nanos().max(1);
         let below = Duration::from_nanos(span.waits / span.bytes.max(1));
         let is_queue = below >= self.completion() + SLACK / 2;
         if is_queue && self.at >= self.look_at {
@@ -337,7 +336,9 @@ impl Meter {
     /// A packet of one segment was below for so long, and no other.
     fn on_alone(&mut self, below: Duration) {
         let known = self.alone();
-        self.times.add(below.as_nanos());
+        // Three are few for what is random: the longest of them falls by a quarter at most.
+        let least = if self.is_disordered() { self.times.most() / 4 * 3 } else { 0 };
+        self.times.add(below.as_nanos().max(least));
         if self.looks > 0 {
             let is_longer = below > known + SLACK / 4;
             let is_same = !is_longer && (self.is_disordered() || below + SLACK / 4 >= known);
@@ -359,7 +360,7 @@ impl Meter {
         self.span = Span::begin(self.at);
     }
 
-    /// What keeps the device busy until the next completion and a millisecond; in a look, one packet.
+    /// Sets the limit: until the next completion and for a millisecond; one packet in a look.
     fn set_limit(&mut self) {
         let (rate, time) = (self.rates.median(), self.completion());
         let first = if self.is_known { 0 } else { FIRST };

@@ -243,8 +243,8 @@ fn tsq_m4_late_in_any_order() {
         let mut world = World::new(rate, 0, us * 1_000, 1);
         world.run(3_000);
         let (busy, most) = world.busy(20_000);
-        assert!(busy > 0.96, "{rate} {us}: {busy}");
-        assert!(most as f64 <= bytes(rate, us * 3 / 2 + 1_700), "{rate} {us}: {most}");
+        assert!(busy > 0.99, "{rate} {us}: {busy}");
+        assert!(most as f64 <= bytes(rate, us * 2 + 1_700), "{rate} {us}: {most}");
     }
 }
 
