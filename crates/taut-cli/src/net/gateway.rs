@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use futures_util::future::Either;
 use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
@@ -406,18 +407,18 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         let reload = args.reload(&server);
         match namespace {
             Some(namespace) if args.run => {
-                let child = namespace.start()?;
                 tokio::select! {
-                    code = command_ended(child, args.config.is_some()) => code.map(Some),
+                    code = command_ended(namespace, args.config.is_some()) => code.map(Some),
                     never = reload => never.map(|never| match never {}),
                     error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
                 }
             }
             namespace => {
                 namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
+                let asked = ended_by_signal(args.config.is_some())?;
                 eprintln!("taut: the gateway is at {}", own_names(&pairs));
                 tokio::select! {
-                    asked = ended_by_signal(args.config.is_some()) => { asked?; Ok(None) }
+                    () = asked => Ok(None),
                     never = reload => never.map(|never| match never {}),
                     error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
                 }
@@ -458,8 +459,9 @@ async fn serve_machines(
             }
         }
     };
+    let asked = ended_by_signal(args.config.is_some())?;
     tokio::select! {
-        asked = ended_by_signal(args.config.is_some()) => Ok(asked?),
+        () = asked => Ok(()),
         never = args.reload(&server) => never.map(|never| match never {}),
         end = serving => end,
     }
@@ -535,30 +537,31 @@ pub(crate) fn raise_descriptors() {
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Waits until the process is asked to end; a hangup does not, if it means something else.
-async fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<()> {
+/// Ready when the process is asked to end, from this call on; a hangup does not, if it means something else.
+fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Future<Output = ()>> {
     if !hangup_is_ours {
-        return interrupt::asked_to_end().await;
+        return interrupt::asked_to_end().map(Either::Left);
     }
     let [mut interrupt, mut terminate] = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
-    tokio::select! {
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    }
+    Ok(Either::Right(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    }))
 }
 
-/// Waits for the command, and passes signals on that only this process has got: those of a terminal go to the
+/// Runs the command, and passes signals on that only this process has got: those of a terminal go to the
 /// command, too.
-async fn command_ended(command: GuestProcess, hangup_is_ours: bool) -> anyhow::Result<i32> {
+async fn command_ended(namespace: Namespace, hangup_is_ours: bool) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
-    let pid = command.pid();
-    let mut ended = tokio::task::spawn_blocking(move || command.wait());
+    // Before the command can tell anybody that it runs.
     let [mut interrupt, mut quit, mut terminate, mut hangup] = [
         signal(SignalKind::interrupt())?,
         signal(SignalKind::quit())?,
         signal(SignalKind::terminate())?,
         signal(SignalKind::hangup())?,
     ];
+    let command = namespace.start()?;
+    let pid = command.pid();
+    let mut ended = tokio::task::spawn_blocking(move || command.wait());
     loop {
         let pass_on = tokio::select! {
             status = &mut ended => {

@@ -180,10 +180,11 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
         let log = args.log;
         let settings = Settings { rules, ..Settings::default() };
         let server = Server::new(settings, resolver, Box::new(move |event| log.write(event)));
+        let asked = interrupt::asked_to_end()?;
         let mut all = args.open(&stack, &server, login.as_ref()).await?;
         let ended = stack::while_up(&stack, async {
             tokio::select! {
-                asked = interrupt::asked_to_end() => Ok(asked?),
+                () = asked => Ok(()),
                 Some(end) = all.join_next() => Err(end.map_or_else(Into::into, anyhow::Error::from)),
             }
         });

@@ -19,22 +19,23 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Ready when the process is asked to end.
+/// Ready when the process is asked to end, from this call on: before anybody learns that it runs.
 ///
 /// # Errors
 /// When the signals cannot be watched.
-pub(crate) async fn asked_to_end() -> io::Result<()> {
+pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()> + Send> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
-    let hung_up = async {
-        match &mut hangup {
-            Some(hangup) => hangup.recv().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
-    Ok(())
+    Ok(async move {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
+    })
 }
 
 /// Whether `nohup` started this process, so that it survives its terminal.
@@ -53,9 +54,10 @@ fn ignores_hangup() -> bool {
 pub(crate) fn or_interrupted<R>(work: impl Future<Output = anyhow::Result<R>>) -> anyhow::Result<R> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
+        let asked = asked_to_end()?;
         tokio::select! {
             done = work => done,
-            asked = asked_to_end() => Err(asked.err().map_or_else(|| Interrupted.into(), Into::into)),
+            () = asked => Err(Interrupted.into()),
         }
     });
     // A read of standard input may wait forever; the process ends without waiting for it.
@@ -70,10 +72,10 @@ pub(crate) fn or_interrupted<R>(work: impl Future<Output = anyhow::Result<R>>) -
 /// When the signals cannot be watched.
 pub(crate) fn when_asked(then: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = runtime.block_on(async { asked_to_end() })?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if runtime.block_on(asked_to_end()).is_ok() {
-            then();
-        }
+        runtime.block_on(asked);
+        then();
     })?;
     Ok(())
 }

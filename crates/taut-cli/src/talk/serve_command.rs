@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use futures_util::FutureExt as _;
 use taut_core::congestion::Registry;
 
 use crate::args::link::LinkArgs;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()
         let stack = stack::stack(&args.link, controllers)?;
         let (stop, stopped) = tokio::sync::watch::channel(());
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
+        let asked = interrupt::asked_to_end()?;
         let mut servers = tokio::task::JoinSet::new();
         for own in args.link.own_addresses(&stack) {
             let at = std::net::SocketAddr::new(own, args.port);
@@ -63,8 +65,7 @@ pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()
             let host = if at.is_ipv6() { format!("[{}]", at.ip()) } else { at.ip().to_string() };
             eprintln!("taut: serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
         }
-        let asked = async { interrupt::asked_to_end().await.map_err(anyhow::Error::from) };
-        let ended = stack::while_up(&stack, asked).await;
+        let ended = stack::while_up(&stack, asked.map(Ok)).await;
         drop(stop);
         while servers.join_next().await.is_some() {}
         crate::args::record::warn(&stack);
