@@ -75,8 +75,6 @@ struct Inner {
     /// The way out for packets: the device, and the host queue in front of it.
     tx: HostQueue,
     rx: Box<dyn RxDevice>,
-    /// The device honours departure times by itself.
-    device_paces: bool,
     /// The announcer watches for room.
     watches_room: bool,
     waiters: Waiters,
@@ -190,14 +188,15 @@ impl Shard {
         let Device { caps, mut tx, mut rx } = device;
         let announcer = Announcer::new(&mut *tx, &mut *rx)?;
         let inbox = Inbox::new(announcer.inbox_event()?);
-        let tx = HostQueue::new(tx, link);
+        let tx = HostQueue::new(tx, caps, link);
         let outbox = tx.outbox().cloned();
+        let mut stack = stack.into();
+        stack.set_link_completes_on_departure(tx.completes_on_departure());
         Ok(Self {
             inner: Mutex::new(Inner {
-                stack: stack.into(),
+                stack,
                 tx,
                 rx,
-                device_paces: caps.paces,
                 watches_room: false,
                 waiters: Waiters::default(),
                 crowd: Crowd::default(),
@@ -279,11 +278,12 @@ impl Shard {
     pub fn set_qdisc(&self, spec: Option<&QdiscSpec>) {
         self.locked(|inner, wakers| {
             let now = self.clock.now();
-            let Inner { stack, tx, device_paces, .. } = &mut *inner;
+            let Inner { stack, tx, .. } = &mut *inner;
             tx.set_now(now);
             // Any number will do that is another each time.
             tx.set_qdisc(spec, now.as_nanos());
-            stack.set_link_paces(*device_paces || spec.is_some_and(QdiscSpec::paces));
+            stack.set_link_paces(tx.paces());
+            stack.set_link_completes_on_departure(tx.completes_on_departure());
             self.settle(inner, now, wakers);
         });
         self.end_grace();

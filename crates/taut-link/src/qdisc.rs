@@ -175,6 +175,11 @@ pub trait Qdisc<T> {
         false
     }
 
+    /// Whether packets leave at a rate of its own, so that they wait here and not below.
+    fn shapes(&self) -> bool {
+        false
+    }
+
     /// Waiting bytes.
     fn backlog_bytes(&self) -> u64;
 

@@ -43,6 +43,7 @@ macro_rules! inputs {
                 5 Event = poll_event() -> Option<Event>;
                 8 Accept = accept(id: ListenerId) -> Option<(ConnId, SocketAddr)>;
                 23 SetLinkPaces = set_link_paces(paces: bool) -> ();
+                30 SetLinkCompletes = set_link_completes_on_departure(completes: bool) -> ();
                 26 MemoryElsewhere = set_memory_elsewhere(elsewhere: MemoryUse) -> ();
                 27 SteeredLost = note_steered_lost() -> ();
                 41 NextFlow = next_flow(filter: ListenerId) -> Option<FlowInfo>;

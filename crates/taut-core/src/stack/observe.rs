@@ -61,6 +61,13 @@ impl Stack {
         self.end_line_unless_measured();
     }
 
+    /// Tickets come back from now on when packets have left, or do so no more:
+    /// [`LinkCaps::completes_on_departure`](crate::LinkCaps::completes_on_departure).
+    pub fn set_link_completes_on_departure(&mut self, completes: bool) {
+        self.caps.completes_on_departure = completes;
+        self.end_line_unless_measured();
+    }
+
     /// Every connection, in any state, including those that are still closing, then those that are half-open at a listener.
     /// When the handshake of one of these is complete, the connection has another name.
     pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {

@@ -8,8 +8,8 @@ use core::ops::Range;
 
 use super::{Instant, Memory, TxTicket};
 
-/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`paces`](Self::paces) and
-/// [`mtu`](Self::mtu).
+/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`mtu`](Self::mtu),
+/// [`paces`](Self::paces) and [`completes_on_departure`](Self::completes_on_departure).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkCaps {
     /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used. May
@@ -31,7 +31,8 @@ pub struct LinkCaps {
     /// wire; Wi-Fi, which sends in long bursts, needs 7 (about 8 ms). Linux: `sk_pacing_shift`.
     pub pacing_shift: u8,
     /// Whether a ticket comes back when its packet has left the host, and not as soon as the device has it. Small
-    /// queues are then as long as completions show to be needed ([`TsqMode::Measured`](crate::TsqMode::Measured)).
+    /// queues are then as long as completions show to be needed ([`TsqMode::Measured`](crate::TsqMode::Measured)). May
+    /// change: [`Stack::set_link_completes_on_departure`](crate::Stack::set_link_completes_on_departure).
     pub completes_on_departure: bool,
 }
 

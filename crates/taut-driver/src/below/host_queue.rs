@@ -25,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
+use taut_core::{ConnId, Duration, Instant, LinkCaps, TxPacket, TxTicket};
 use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
 
 use crate::below::losses::{Counted, Losses};
@@ -79,6 +79,9 @@ impl fmt::Display for QdiscHandle {
 /// A device, and the queue in front of it if there is one.
 pub(crate) struct HostQueue {
     exit: Exit,
+    /// Of the device, and whether the queue in front of it honours departure times.
+    caps: LinkCaps,
+    paces: bool,
     waiting: Option<Box<Waiting>>,
     /// The present time: devices do not get it as an argument.
     now: Instant,
@@ -138,16 +141,18 @@ impl TxDevice for Exit {
 }
 
 impl HostQueue {
-    pub(crate) fn new(device: Box<dyn TxDevice>, link: Option<LinkSpec>) -> Self {
-        Self::over(device, link.map(Waiting::behind))
+    pub(crate) fn new(device: Box<dyn TxDevice>, caps: LinkCaps, link: Option<LinkSpec>) -> Self {
+        Self::over(device, caps, link.map(Waiting::behind))
     }
 
-    fn over(device: Box<dyn TxDevice>, waiting: Option<Box<Waiting>>) -> Self {
+    fn over(device: Box<dyn TxDevice>, caps: LinkCaps, waiting: Option<Box<Waiting>>) -> Self {
         let is_slow = device.is_slow();
         let device = Counted::new(device);
         let exit = if is_slow { Exit::outbox(device) } else { Exit::Direct(device) };
         Self {
             exit,
+            caps,
+            paces: false,
             waiting,
             now: Instant::ZERO,
             is_full: false,
@@ -215,12 +220,24 @@ impl HostQueue {
     /// Replaces the queue discipline; with `None`, by that of the link, or by none if there is no link.
     /// Waiting packets are neither lost nor reordered.
     pub(crate) fn set_qdisc(&mut self, spec: Option<&QdiscSpec>, seed: u64) {
+        self.paces = spec.is_some_and(QdiscSpec::paces);
         match (&mut self.waiting, spec) {
             (Some(waiting), Some(spec)) => waiting.replace(self.now, spec, seed),
             (Some(waiting), None) => waiting.restore(self.now),
             (None, Some(spec)) => self.waiting = Some(Waiting::of(spec, seed)),
             (None, None) => {}
         }
+    }
+
+    /// Whether departure times are honoured below the stack.
+    pub(crate) const fn paces(&self) -> bool {
+        self.caps.paces || self.paces
+    }
+
+    /// Whether a ticket comes back when its packet has left the host.
+    pub(crate) fn completes_on_departure(&self) -> bool {
+        let device = self.caps.completes_on_departure;
+        self.waiting.as_ref().map_or(device, |waiting| waiting.completes_on_departure(device))
     }
 
     /// The outbox in front of a slow device.

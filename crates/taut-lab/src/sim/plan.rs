@@ -385,8 +385,6 @@ fn host_spec(text: &HostText, machine: Machine, rate: Rate, config: StackConfig)
     spec.batched = text.batched.unwrap_or(spec.batched);
     spec.cpu = cpu(&text.cpu, machine);
     spec.returns.late = given.tx_late.map_or(spec.returns.late, us);
-    // As live, where the in-process link does not: so a scenario compares the same rule, unless it sets `taut.tsq`.
-    spec.tells_departures = false;
     spec
 }
 

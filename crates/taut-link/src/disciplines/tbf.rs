@@ -161,6 +161,10 @@ impl<T, Q: Qdisc<T>> Qdisc<T> for Tbf<T, Q> {
         self.child.orphans()
     }
 
+    fn shapes(&self) -> bool {
+        true
+    }
+
     fn backlog_bytes(&self) -> u64 {
         self.child.backlog_bytes() + self.head.as_ref().map_or(0, |head| u64::from(head.len))
     }

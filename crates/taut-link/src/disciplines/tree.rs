@@ -237,6 +237,10 @@ impl<T: Clone> Qdisc<T> for Tree<T> {
         each!(&self.root, queue => queue.orphans())
     }
     #[inline]
+    fn shapes(&self) -> bool {
+        each!(&self.root, queue => queue.shapes())
+    }
+    #[inline]
     fn backlog_bytes(&self) -> u64 {
         each!(&self.root, queue => queue.backlog_bytes())
     }

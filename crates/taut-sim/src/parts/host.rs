@@ -97,8 +97,10 @@ impl HostSpec {
             tx_checksum: true,
             paces: self.qdisc.paces() && self.delegate_pacing,
             pacing_shift: self.pacing_shift,
-            // A queue that stands for the path reports packets at once.
-            completes_on_departure: self.tells_departures && !self.qdisc.build::<Claim>(0).orphans(),
+            // A queue that stands for the path reports packets at once; one that paces, when they were due.
+            completes_on_departure: self.tells_departures
+                && !self.qdisc.build::<Claim>(0).orphans()
+                && !self.qdisc.paces(),
             ..caps
         }
     }

@@ -1,5 +1,6 @@
-//! How much one bulk sender has below TCP on an Ethernet interface behind `tbf`, and a ping beside it: taut over packet
-//! sockets by each rule of the small queue, and the kernel's TCP on the same path, with the same congestion control.
+//! How much one bulk sender has below TCP, and a ping beside it, by each rule of the small queue: taut over packet
+//! sockets and an Ethernet interface behind `tbf`, or with such a queue of its own in front of a TUN; and the
+//! kernel's TCP on the first path, with the same congestion control.
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "the measurement needs a clock")]
 
@@ -14,9 +15,13 @@ use taut::Stack;
 use taut::blocking::TcpStream;
 use taut_testbed::{Kernel, PATIENCE, Subnet, connect, eventually, listen};
 
+use crate::net;
+
 const NET: Subnet = Subnet(9);
 const WARM_UP: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_millis(5);
+/// `tc`, which is asked, takes some milliseconds of a processor.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A `tbf`.
 #[derive(Clone, Copy)]
@@ -28,7 +33,7 @@ struct Line {
 
 const SLOW: Line = Line { bits_per_second: 100_000_000, burst: 16_000, offload: true };
 
-/// What a run found: backlog and ping in milliseconds, goodput in Mbit/s.
+/// What a run found: backlog and ping in milliseconds, goodput in Mbit/s, processor seconds for each GB.
 #[derive(Debug)]
 struct Found {
     backlog_mean: f64,
@@ -36,15 +41,29 @@ struct Found {
     ping_p50: f64,
     ping_p99: f64,
     goodput: f64,
+    processor: f64,
 }
 
-/// Two kernels and a cable, with `tbf` at the near end. At the far end are a sink and an echo.
-struct Cable {
-    near: Kernel,
-    _far: Kernel,
+/// How the bulk sender writes.
+#[derive(Clone, Copy)]
+struct Writes {
+    bytes: usize,
+    nodelay: bool,
+    time: Duration,
+}
+
+/// A sink and an echo.
+struct Far {
     sink: SocketAddr,
     echo: SocketAddr,
     arrived: Arc<AtomicU64>,
+}
+
+/// Two kernels and a cable, with `tbf` at the near end.
+struct Cable {
+    near: Kernel,
+    _far: Kernel,
+    at: Far,
 }
 
 impl Cable {
@@ -63,8 +82,19 @@ impl Cable {
             }
         }
         near.limit_rate("veth0", line.bits_per_second, line.burst, 4_000_000).unwrap();
+        let at = Far::new(&far, "10.9.0.1:0");
+        Self { near, _far: far, at }
+    }
+
+    fn backlog(&self) -> u64 {
+        self.near.backlog_bytes("veth0").unwrap()
+    }
+}
+
+impl Far {
+    fn new(kernel: &Kernel, address: &str) -> Self {
         let listener = || -> KernelListener {
-            far.enter(|| listen("10.9.0.1:0".parse().unwrap(), None)).unwrap().unwrap()
+            kernel.enter(|| listen(address.parse().unwrap(), None)).unwrap().unwrap()
         };
         let (sink, echo) = (listener(), listener());
         let (sink_at, echo_at) = (sink.local_addr().unwrap(), echo.local_addr().unwrap());
@@ -81,23 +111,24 @@ impl Cable {
             stream.set_nodelay(true).unwrap();
             while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
         });
-        Self { near, _far: far, sink: sink_at, echo: echo_at, arrived }
+        Self { sink: sink_at, echo: echo_at, arrived }
     }
 
     /// Sends in bulk for so long, with a ping beside it.
     fn measure(
         &self,
         line: Line,
+        backlog: impl Fn() -> u64,
         mut bulk: impl Write + Send,
         mut ping: impl Read + Write + Send,
-        time: Duration,
+        writes: Writes,
     ) -> Found {
         let ended = &AtomicBool::new(false);
         let begin = Instant::now();
-        let (mut backlogs, mut from) = (Vec::new(), None);
+        let (mut backlogs, mut from, mut processor) = (Vec::new(), None, 0.0);
         let mut pings = thread::scope(|scope| {
             scope.spawn(move || {
-                let data = vec![7; 1 << 16];
+                let data = vec![7; writes.bytes];
                 while !ended.load(Relaxed) && bulk.write_all(&data).is_ok() {}
             });
             let pinger = scope.spawn(move || {
@@ -113,17 +144,19 @@ impl Cable {
                 }
                 pings
             });
-            while begin.elapsed() < WARM_UP + time {
+            while begin.elapsed() < WARM_UP + writes.time {
                 if begin.elapsed() > WARM_UP {
-                    from.get_or_insert((Instant::now(), self.arrived.load(Relaxed)));
-                    let bytes = self.near.backlog_bytes("veth0").unwrap();
-                    backlogs.push(bytes as f64 * 8e3 / line.bits_per_second as f64);
+                    from.get_or_insert_with(|| {
+                        (Instant::now(), self.arrived.load(Relaxed), processor_seconds())
+                    });
+                    backlogs.push(backlog() as f64 * 8e3 / line.bits_per_second as f64);
                 }
-                thread::sleep(Duration::from_millis(5));
+                thread::sleep(LOOK_EVERY);
             }
-            let (since, before) = from.unwrap();
-            let bits = (self.arrived.load(Relaxed) - before) as f64 * 8.0;
-            from = Some((since, (bits / since.elapsed().as_secs_f64()) as u64));
+            let (since, before, used) = from.unwrap();
+            let bytes = (self.arrived.load(Relaxed) - before) as f64;
+            processor = (processor_seconds() - used) / bytes * 1e9;
+            from = Some((since, (bytes * 8.0 / since.elapsed().as_secs_f64()) as u64, 0.0));
             ended.store(true, Relaxed);
             pinger.join().unwrap()
         });
@@ -135,39 +168,67 @@ impl Cable {
             ping_p50: quantile(0.5),
             ping_p99: quantile(0.99),
             goodput: from.unwrap().1 as f64 / 1e6,
+            processor,
         }
     }
 }
 
-fn taut_sends(line: Line, control: &str, rule: &str, time: Duration) -> Found {
+/// Of all threads of this process, so far.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    // The 14th and the 15th of all, in hundredths.
+    fields[11..13].iter().map(|field| field.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+}
+
+fn taut_sends(line: Line, device: &str, control: &str, rule: &str, writes: Writes) -> Found {
+    let set = |stack: &Stack| {
+        stack.set_sysctl("taut.tsq", rule).unwrap();
+        stack.set_sysctl("tcp_congestion_control", control).unwrap();
+    };
+    let streams = |stack: &Stack, far: &Far| {
+        let [bulk, ping] = [far.sink, far.echo].map(|to| TcpStream::connect(stack, to).unwrap());
+        bulk.set_nodelay(writes.nodelay).unwrap();
+        ping.set_nodelay(true).unwrap();
+        (bulk, ping)
+    };
+    if device == "front" {
+        let Line { bits_per_second, burst, .. } = line;
+        let link = format!("rate {bits_per_second}bit burst {burst} limit 4mb").parse().unwrap();
+        let tun = taut::device::TunOptions { offload: line.offload, ..Default::default() };
+        let net = net::Net::with(|builder| builder.tun_options(tun).link(link).build());
+        set(&net.stack);
+        let far = Far::new(&net.kernel, "10.7.0.1:0");
+        let (bulk, ping) = streams(&net.stack, &far);
+        let backlog = || net.stack.link_report().unwrap().backlog_bytes;
+        return far.measure(line, backlog, bulk, ping, writes);
+    }
     let cable = Cable::new(line, false);
     let options = taut::device::PacketOptions { offload: line.offload, ..Default::default() };
     let build = || Stack::builder().packet("veth0").packet_options(options).address("10.9.0.2/24").build();
     let stack = cable.near.enter(build).unwrap().expect("a stack on a packet socket");
-    stack.set_sysctl("taut.tsq", rule).unwrap();
-    stack.set_sysctl("tcp_congestion_control", control).unwrap();
-    let streams = [cable.sink, cable.echo].map(|to| TcpStream::connect(&stack, to).unwrap());
-    let [bulk, ping] = streams;
-    ping.set_nodelay(true).unwrap();
-    cable.measure(line, bulk, ping, time)
+    set(&stack);
+    let (bulk, ping) = streams(&stack, &cable.at);
+    cable.at.measure(line, || cable.backlog(), bulk, ping, writes)
 }
 
-fn kernel_sends(line: Line, control: &str, time: Duration) -> Found {
+fn kernel_sends(line: Line, control: &str, writes: Writes) -> Found {
     let cable = Cable::new(line, true);
     let stream = |to| cable.near.enter(|| connect(to, &Default::default(), Some(control))).unwrap().unwrap();
-    let (bulk, ping) = (stream(cable.sink), stream(cable.echo));
+    let (bulk, ping) = (stream(cable.at.sink), stream(cable.at.echo));
+    bulk.set_nodelay(writes.nodelay).unwrap();
     ping.set_nodelay(true).unwrap();
-    cable.measure(line, bulk, ping, time)
+    cable.at.measure(line, || cable.backlog(), bulk, ping, writes)
 }
 
-/// DEV-12. What is counted here is the rule and its input; how much is below TCP by it, `make bench-live` measures.
+/// DEV-12. What is counted here is the rule and its input; how much is below TCP, `make bench-live` measures.
 #[test]
 fn dev_12_a_packet_socket_measures_by_default() {
     let cable = Cable::new(SLOW, false);
     let build = || Stack::builder().packet("veth0").address("10.9.0.2/24").build();
     let stack = cable.near.enter(build).unwrap().expect("a stack on a packet socket");
     assert_eq!(stack.sysctl("taut.tsq").unwrap(), "auto");
-    let mut bulk = TcpStream::connect(&stack, cable.sink).unwrap();
+    let mut bulk = TcpStream::connect(&stack, cable.at.sink).unwrap();
     let info = bulk.info().unwrap();
     assert_eq!((info.tsq_rule, info.tsq_time), ("measured", None), "nothing was sent yet");
     // As much as TCP has, the queue of `tbf` holds: only the small queue bounds it.
@@ -182,46 +243,59 @@ fn dev_12_a_packet_socket_measures_by_default() {
     assert_eq!(stack.counters().device_unreported, 0, "every ticket comes back");
 }
 
-/// All rules beside the kernel: `make bench-live`; RUNS=3 starts of each, CONTROL=cubic,
-/// RULES=off,rate-scaled,delivered,measured,kernel. The kernel's bbr may be another version than taut's.
+/// All rules beside the kernel: `make bench-live`. RUNS=3 starts of each, CONTROL=cubic, DEVICE=packet or front,
+/// LINES="100mbit;1gbit" for some lines, RULES=off,rate-scaled,delivered,measured,kernel, WRITE=65536 bytes at
+/// once, NODELAY=1. The kernel's bbr may be another version than taut's.
 #[test]
 #[ignore = "measures, and prints a table: make bench-live"]
 fn make_table() {
-    let runs: usize = std::env::var("RUNS").map_or(3, |text| text.parse().unwrap());
-    let control = std::env::var("CONTROL").unwrap_or_else(|_| "cubic".to_owned());
-    let rules = std::env::var("RULES");
-    let rules = rules.unwrap_or_else(|_| "off,rate-scaled,delivered,measured,kernel".to_owned());
+    let set = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let runs: usize = set("RUNS", "3").parse().unwrap();
+    let (control, device) = (set("CONTROL", "cubic"), set("DEVICE", "packet"));
+    let (rules, wanted) = (set("RULES", "off,rate-scaled,delivered,measured,kernel"), set("LINES", ""));
+    let (bytes, nodelay) = (set("WRITE", "65536").parse().unwrap(), set("NODELAY", "0") == "1");
+    let writes = Writes { bytes, nodelay, time: Duration::from_secs(3) };
+    let line = |bits_per_second, burst, offload| Line { bits_per_second, burst, offload };
     let lines = [
-        ("100 Mbit/s, offload", SLOW),
-        ("100 Mbit/s", Line { offload: false, ..SLOW }),
-        ("1 Gbit/s, offload", Line { bits_per_second: 1_000_000_000, burst: 64_000, offload: true }),
+        ("10mbit, offload", line(10_000_000, 16_000, true)),
+        ("100mbit, offload", SLOW),
+        ("100mbit", Line { offload: false, ..SLOW }),
+        ("1gbit, offload", line(1_000_000_000, 64_000, true)),
+        ("1gbit", line(1_000_000_000, 64_000, false)),
+        ("10gbit, offload", line(10_000_000_000, 1_000_000, true)),
     ];
-    println!("| line | sender | backlog ms, mean | most | ping ms, median | p99 | goodput Mbit/s |");
-    println!("|---|---|---|---|---|---|---|");
-    for (name, line) in lines {
-        for rule in rules.split(',') {
-            let time = Duration::from_secs(3);
-            let found: Vec<Found> = (0..runs)
-                .map(|_| {
-                    if rule == "kernel" {
-                        kernel_sends(line, &control, time)
-                    } else {
-                        taut_sends(line, &control, rule, time)
-                    }
-                })
-                .collect();
+    let wanted = |name: &&(&str, Line)| wanted.is_empty() || wanted.split(';').any(|wanted| wanted == name.0);
+    println!("{device}, {control}, writes of {bytes} bytes{}:", if nodelay { ", TCP_NODELAY" } else { "" });
+    println!(
+        "| line | sender | backlog ms, mean | most | ping ms, median | p99 | goodput Mbit/s | CPU s/GB |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (name, line) in lines.iter().filter(wanted) {
+        // In turns: what else the machine does falls on all of them.
+        let mut found: Vec<Vec<Found>> = rules.split(',').map(|_| Vec::new()).collect();
+        for _ in 0..runs {
+            for (rule, found) in rules.split(',').zip(&mut found) {
+                found.push(if rule == "kernel" {
+                    kernel_sends(*line, &control, writes)
+                } else {
+                    taut_sends(*line, &device, &control, rule, writes)
+                });
+            }
+        }
+        for (rule, found) in rules.split(',').zip(&found) {
             let show = |of: &dyn Fn(&Found) -> f64| {
                 let mut values: Vec<f64> = found.iter().map(of).collect();
                 values.sort_by(f64::total_cmp);
                 format!("{:.2} ({:.2}–{:.2})", values[runs / 2], values[0], values[runs - 1])
             };
             println!(
-                "| {name} | {rule} | {} | {} | {} | {} | {} |",
+                "| {name} | {rule} | {} | {} | {} | {} | {} | {} |",
                 show(&|found| found.backlog_mean),
                 show(&|found| found.backlog_most),
                 show(&|found| found.ping_p50),
                 show(&|found| found.ping_p99),
-                show(&|found| found.goodput)
+                show(&|found| found.goodput),
+                show(&|found| found.processor)
             );
         }
     }

@@ -104,6 +104,36 @@ fn a_rate_is_seen_in_the_goodput() {
     }
 }
 
+#[test]
+fn tsq_m27_a_queue_in_front_tells_when_packets_left() {
+    let rule = |stream: &TcpStream| stream.info().unwrap().tsq_rule;
+    let (near, far) = pair(|builder| builder);
+    let (mut here, mut there) = connect(&near, &far);
+    assert_eq!(rule(&here), "delivered", "the device has a packet when it has left the stack");
+    let data = Noise::new(2).bytes(300_000);
+    for (spec, expected) in [
+        ("tbf rate 100mbit burst 16kb limit 1mb", "measured"),
+        ("pfifo", "delivered"),
+        ("netem rate 100mbit", "delivered"),
+        ("tbf rate 100mbit burst 16kb | fq", "delivered"),
+        ("tbf rate 100mbit burst 16kb | fq_codel", "measured"),
+    ] {
+        near.set_qdisc(spec).unwrap();
+        assert_eq!(rule(&here), expected, "{spec}");
+        bulk(&mut here, &mut there, &data);
+    }
+    near.reset_qdisc();
+    assert_eq!(rule(&here), "delivered");
+    let (near, far) = pair(|builder| builder.link("rate 100mbit delay 1ms".parse().unwrap()));
+    let (mut here, mut there) = connect(&near, &far);
+    assert_eq!(rule(&here), "measured");
+    near.set_qdisc("fq").unwrap();
+    assert_eq!(rule(&here), "delivered");
+    near.reset_qdisc();
+    assert_eq!(rule(&here), "measured", "the link has its own queue again");
+    bulk(&mut here, &mut there, &data);
+}
+
 /// Sends 200 packets in half a second; returns how often a timer held a packet back.
 fn paced(near: &Stack, far: &Stack) -> u64 {
     let (mut here, mut there) = connect(near, far);

@@ -128,7 +128,7 @@ impl World {
         receiver.listen(([10, 0, 0, 2], 7).into(), Default::default()).unwrap();
         let conn = sender.connect(now, ([10, 0, 0, 2], 7).into(), &ConnOptions::default()).unwrap();
         let (there, back) = (Line::new(line_bytes), Line::new(usize::MAX));
-        let queue = HostQueue::over(Box::new(there.clone()), Some(waiting));
+        let queue = HostQueue::over(Box::new(there.clone()), LinkCaps::plain(1_500), Some(waiting));
         let (sent, got) = (Vec::new(), Vec::new());
         let mut world = Self {
             now,
@@ -332,7 +332,7 @@ fn a_packet_that_the_device_refused_is_not_completed() {
 #[test]
 fn a_full_device_is_left_alone_until_it_has_room() {
     let line = Line::new(1);
-    let mut queue = HostQueue::new(Box::new(line.clone()), None);
+    let mut queue = HostQueue::new(Box::new(line.clone()), LinkCaps::plain(1_500), None);
     let packet = TxPacket::whole(&[0; 60]);
     assert!(matches!(queue.send(&packet, TxTicket::blank()), Sent::Left(_)));
     assert!(queue.has_room() && !queue.is_full());

@@ -175,6 +175,12 @@ impl Waiting {
         true
     }
 
+    /// Whether a ticket comes back when its packet has left the host. What waits at a rate of this queue's
+    /// own, waits here. Else it waits at the device, which gets the ticket unless there is a wire.
+    pub(super) fn completes_on_departure(&self, device: bool) -> bool {
+        !self.queue.orphans() && (self.queue.shapes() || device && self.wire.is_none())
+    }
+
     /// The queue disciplines, the root first.
     pub(super) fn qdiscs(&self) -> Vec<QdiscEntry> {
         let carried =
