@@ -73,9 +73,6 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     if scenario.link.trace.is_some() || scenario.link.back_trace.is_some() {
         return impossible("a recorded line is simulated only");
     }
-    if [&scenario.link.faults, &scenario.link.back_faults].iter().any(|faults| faults.reorder > 0.0) {
-        return impossible("reordering is simulated only");
-    }
     let run = match job.engine {
         Engine::Live => taut_sends,
         Engine::Linux => kernel_sends,

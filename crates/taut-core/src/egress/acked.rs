@@ -152,11 +152,12 @@ impl Sender {
     pub(super) fn end_paced(&mut self, now: Instant, totals: &mut Totals, counters: &mut Counters) -> bool {
         let over = self.paced && self.pacing.next_departure() <= now;
         if over {
-            let late = self.owed.on_timer(&self.pacing, now);
+            let most = self.late_max;
+            let late = self.owed.on_timer(&self.pacing, most, now);
             self.paced = false;
-            pacing::count(late, counters);
+            pacing::count(late, most, counters);
             totals.lateness.record(late);
-            if late > pacing::LATE_MAX {
+            if late > most.time() {
                 // ACKs were read late, and what was not made good is missing from the next flight.
                 self.recovery.set_stalled();
             }

@@ -4,7 +4,7 @@
 
 use super::books::chrono::Kind;
 use super::inputs::Candidate;
-use super::pacing::Status;
+use super::pacing::{LateMax, Status};
 use super::plan::{Plan, plan};
 use super::size::tso_defer::Limited;
 use super::{Blocked, Gate, SendCx, Sender, Shared, Totals, small_queue};
@@ -100,8 +100,8 @@ impl Sender {
         }
         match why {
             Blocked::Pacing { .. } => {}
-            Blocked::SmallQueue => self.owed.hold(&self.pacing, cx.now),
-            Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, cx.now),
+            Blocked::SmallQueue => self.owed.hold(&self.pacing, self.late_max, cx.now),
+            Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, self.late_max, cx.now),
             _ => self.owed.forget(),
         }
         let throttled = self.note_blocked(cx, why, &mut shared.totals);
@@ -280,7 +280,8 @@ impl Sender {
         }
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
-        if status == Status::Needed && self.owed.is_stalled(&self.pacing, cx.now) {
+        self.late_max = LateMax::after(plan.payload, rate);
+        if status == Status::Needed && self.owed.is_stalled(&self.pacing, self.late_max, cx.now) {
             self.recovery.set_stalled();
         }
         let owed = &mut self.owed;
@@ -307,7 +308,7 @@ impl Sender {
     /// sent.
     pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, shared: &mut Shared) {
         self.pacing.restore(ticket.prior_departure);
-        self.owed.hold(&self.pacing, now);
+        self.owed.hold(&self.pacing, self.late_max, now);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(small_queue::OVERHEAD);
         if ticket.metered {

@@ -18,15 +18,16 @@
 //! half, and never accumulates, so that a stall is not followed by a burst: after an hour of idleness the
 //! second packet leaves half a gap after the first.
 //!
-//! **A late timer.** Linux's timer fires in an interrupt, some microseconds late. A thread wakes up milliseconds late
-//! on a busy machine, and half a gap for each packet would lose most of the rate. So time that passed between the
-//! departure for which a connection *waited* and the call that fires its timer is made good in full, up to
-//! [`LATE_MAX`]: the clock goes on from the departure, and not from now. The packets that should have left
-//! meanwhile leave together, and no more than those; an exact timer changes nothing. A thread also loses its processor
-//! between two packets of a burst, most of all to whoever the first one woke: as long as nothing else holds the connection
-//! back, that time is made good alike. While the link holds it, or a writer that is late too has left less than a segment,
-//! the credit does not grow, and lasts for [`LATE_MAX`]; it ends as soon as anything else holds the connection. So packets that
-//! are late anyway lose nothing by a small queue that lets two of them through at a time.
+//! **A late timer.** Linux's timer fires in an interrupt, some microseconds late. A thread wakes up
+//! milliseconds late on a busy machine, and half a gap for each packet would lose most of the rate. So time
+//! that passed between the departure for which a connection *waited* and the call that fires its timer is
+//! made good in full, up to 10 ms or the time of two packets: the clock goes on from the departure, and not
+//! from now. The packets that should have left meanwhile leave together, and no more than those; an exact
+//! timer changes nothing. A thread also loses its processor between two packets of a burst, most of all to
+//! whoever the first one woke: as long as nothing else holds the connection back, that time is made good
+//! alike. While the link holds it, or a writer that is late too has left less than a segment, the credit does
+//! not grow, and lasts for 10 ms; it ends as soon as anything else holds the connection. So packets that are
+//! late anyway lose nothing by a small queue that lets two of them through at a time.
 //!
 //! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet in
 //! the burst measures too low a rate, as the rest of the burst is missing from the flight that it measures; for the
@@ -66,9 +67,12 @@ pub(crate) const UNLIMITED: u64 = u64::MAX;
 /// included.
 const FREE_SEGMENTS: u32 = 10;
 
-/// The most time that is made good after a late timer. A thread that sleeps longer is a stall, and a burst of more than
-/// 10 ms of the rate would overflow queues that pacing exists to spare.
-pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
+/// The most time that is made good after a late timer, if that of [`PACKETS`] packets is not longer. A thread
+/// that sleeps longer is a stall, and a burst of more than 10 ms of the rate would overflow queues that pacing
+/// exists to spare.
+const LATE_MAX: Duration = Duration::from_millis(10);
+/// So many packets of a slow flow are made good: a small queue lets two into `fq`, which has them due then.
+const PACKETS: u32 = 2;
 
 /// What spaces packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,8 +124,29 @@ pub(crate) struct Pacing {
     departure: Instant,
 }
 
-/// How far the clock of departures may stay behind the present: by how much this host alone has delayed the connection since it
-/// was last on time. In ns, at most [`LATE_MAX`]; with [`Self::RUNNING`] that may still grow, as nothing else holds it back.
+/// The most lateness that is made good, in units of 2 ms: [`LATE_MAX`] or the time of [`PACKETS`] packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateMax(u8);
+
+impl LateMax {
+    pub(crate) const fn new() -> Self {
+        Self((LATE_MAX.as_millis() / 2) as u8)
+    }
+
+    /// After a packet of so many bytes at this rate.
+    pub(super) fn after(payload: u32, rate: u64) -> Self {
+        let units = (u64::from(payload) * u64::from(PACKETS) * 500).div_ceil(rate.max(1));
+        Self(units.clamp(u64::from(Self::new().0), u8::MAX.into()) as u8)
+    }
+
+    pub(super) const fn time(self) -> Duration {
+        Duration::from_millis(self.0 as u64 * 2)
+    }
+}
+
+/// How far the clock of departures may stay behind the present: by how much this host alone has delayed the
+/// connection since it was last on time. In ns, at most [`LateMax`]; with [`Self::RUNNING`] that may
+/// still grow, as nothing else holds it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owed(u32);
 
@@ -136,28 +161,28 @@ impl Owed {
         Duration::from_nanos((self.0 & !Self::RUNNING) as u64)
     }
 
-    fn set(&mut self, credit: Duration, running: bool) {
-        self.0 = credit.min(LATE_MAX).as_nanos() as u32 | if running { Self::RUNNING } else { 0 };
+    fn set(&mut self, most: LateMax, credit: Duration, running: bool) {
+        self.0 = credit.min(most.time()).as_nanos() as u32 | if running { Self::RUNNING } else { 0 };
     }
 
     /// The timer of a connection that waited for its departure fires. Returns how late.
-    pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) -> Duration {
+    pub(crate) fn on_timer(&mut self, pacing: &Pacing, most: LateMax, now: Instant) -> Duration {
         let late = now.since(pacing.departure);
-        self.set(late, true);
+        self.set(most, late, true);
         late
     }
 
     /// The link holds the connection back. What it needs for packets that were late anyway is made good, and no more.
-    pub(crate) fn hold(&mut self, pacing: &Pacing, now: Instant) {
+    pub(crate) fn hold(&mut self, pacing: &Pacing, most: LateMax, now: Instant) {
         if self.is_running() {
-            self.set(self.credit().max(now.since(pacing.departure)), false);
+            self.set(most, self.credit().max(now.since(pacing.departure)), false);
         }
     }
 
     /// The application has written too little: it is owed what is left.
-    pub(crate) fn freeze(&mut self, pacing: &Pacing, now: Instant) {
+    pub(crate) fn freeze(&mut self, pacing: &Pacing, most: LateMax, now: Instant) {
         let left = now.since(pacing.departure);
-        self.set(if self.is_running() { left } else { self.credit().min(left) }, false);
+        self.set(most, if self.is_running() { left } else { self.credit().min(left) }, false);
     }
 
     /// Something else holds the connection back.
@@ -166,32 +191,33 @@ impl Owed {
     }
 
     /// A packet leaves at `now`: whether so much time passed before it that not all of it is made good.
-    pub(crate) fn is_stalled(self, pacing: &Pacing, now: Instant) -> bool {
-        self.is_running() && now.since(pacing.departure) > LATE_MAX
+    pub(crate) fn is_stalled(self, pacing: &Pacing, most: LateMax, now: Instant) -> bool {
+        self.is_running() && now.since(pacing.departure) > most.time()
     }
 
     /// A packet leaves, `behind` its time. Returns how much of that is made good.
-    fn take(&mut self, behind: Duration) -> Duration {
-        if self.is_running() {
-            self.set(self.credit().max(behind), true);
-        } else if behind > LATE_MAX * 2 {
-            self.set(Duration::ZERO, true);
+    fn take(&mut self, most: LateMax, behind: Duration) -> Duration {
+        let credit = if self.is_running() {
+            self.credit().max(behind)
+        } else if behind > most.time() + LATE_MAX {
+            Duration::ZERO
         } else {
-            self.set(self.credit(), true);
-        }
+            self.credit()
+        };
+        self.set(most, credit, true);
         self.credit()
     }
 }
 
-/// Counts a timer that was `late`.
-pub(super) fn count(late: Duration, counters: &mut Counters) {
+/// Counts a timer that was `late`, of which `most` is made good.
+pub(super) fn count(late: Duration, most: LateMax, counters: &mut Counters) {
     let over = |bound_us| u64::from(late > Duration::from_micros(bound_us));
     counters.pacing_late_100us += over(100);
     counters.pacing_late_1ms += over(1_000);
     counters.pacing_late_10ms += over(10_000);
     counters.pacing_late_50ms += over(50_000);
     counters.pacing_late_ns += late.as_nanos();
-    counters.pacing_lost_ns += late.saturating_sub(LATE_MAX).as_nanos();
+    counters.pacing_lost_ns += late.saturating_sub(most.time()).as_nanos();
 }
 
 impl Pacing {
@@ -231,7 +257,7 @@ impl Pacing {
         let previous = self.departure;
         let departure = previous.max(now);
         // After a late timer the clock goes on from where it stood. A link that paces needs no timer.
-        let credit = owed.take(departure.since(previous));
+        let credit = owed.take(LateMax::after(payload, rate), departure.since(previous));
         let credit = if status == Status::Needed { credit } else { Duration::ZERO };
         let from = departure.saturating_sub(credit).max(previous);
         self.departure = departure;
@@ -248,6 +274,7 @@ impl Pacing {
 mod tests {
     use super::*;
 
+    const MOST: LateMax = LateMax::new();
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
     /// Gap after a 1448-byte packet at 1.25 MB/s that left `late_ns` after its earliest departure.
@@ -290,7 +317,7 @@ mod tests {
             (50_000_001, [1, 1, 1, 1], 40_000_001),
         ] {
             let mut c = Counters::default();
-            count(Duration::from_nanos(late_ns), &mut c);
+            count(Duration::from_nanos(late_ns), MOST, &mut c);
             let over = [c.pacing_late_100us, c.pacing_late_1ms, c.pacing_late_10ms, c.pacing_late_50ms];
             assert_eq!((over, c.pacing_late_ns, c.pacing_lost_ns), (bounds, late_ns, lost_ns), "{late_ns}");
         }
@@ -311,7 +338,7 @@ mod tests {
         for (late_us, packets) in [(0, 1_u64), (1_158, 1), (1_159, 2), (5_000, 5), (10_000, 9)] {
             let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
             let now = START + Duration::from_micros(late_us);
-            owed.on_timer(&pacing, now);
+            owed.on_timer(&pacing, MOST, now);
             let mut left = 0;
             while pacing.gate(Status::Needed, now).is_ok() {
                 assert_eq!(pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11), now);
@@ -323,7 +350,7 @@ mod tests {
         // A longer stall: 10 ms of it.
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
         let now = START + Duration::from_millis(500);
-        owed.on_timer(&pacing, now);
+        owed.on_timer(&pacing, MOST, now);
         pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
     }
@@ -334,10 +361,10 @@ mod tests {
     fn what_is_owed_grows_again_once_a_packet_has_left() {
         let ms = Duration::from_millis;
         let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
-        owed.on_timer(&pacing, START + ms(3));
-        owed.hold(&pacing, START + ms(3));
-        assert_eq!(owed.take(ms(5)), ms(3));
-        assert_eq!(owed.take(ms(5)), ms(5));
+        owed.on_timer(&pacing, MOST, START + ms(3));
+        owed.hold(&pacing, MOST, START + ms(3));
+        assert_eq!(owed.take(MOST, ms(5)), ms(3));
+        assert_eq!(owed.take(MOST, ms(5)), ms(5));
     }
 
     /// Ten milliseconds are made good, and what is owed lasts for ten more.
@@ -346,14 +373,14 @@ mod tests {
         let ns = Duration::from_nanos;
         for (late_ns, stalled) in [(10_000_000, false), (10_000_001, true)] {
             let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
-            owed.on_timer(&pacing, START);
-            assert_eq!(owed.is_stalled(&pacing, START + ns(late_ns)), stalled, "{late_ns}");
+            owed.on_timer(&pacing, MOST, START);
+            assert_eq!(owed.is_stalled(&pacing, MOST, START + ns(late_ns)), stalled, "{late_ns}");
         }
         for (behind_ns, credit_ns) in [(20_000_000, 10_000_000), (20_000_001, 0)] {
             let (pacing, mut owed) = (Pacing { departure: START }, Owed::default());
-            owed.on_timer(&pacing, START + ns(10_000_000));
-            owed.hold(&pacing, START + ns(10_000_000));
-            assert_eq!(owed.take(ns(behind_ns)), ns(credit_ns), "{behind_ns}");
+            owed.on_timer(&pacing, MOST, START + ns(10_000_000));
+            owed.hold(&pacing, MOST, START + ns(10_000_000));
+            assert_eq!(owed.take(MOST, ns(behind_ns)), ns(credit_ns), "{behind_ns}");
         }
     }
 
@@ -361,7 +388,7 @@ mod tests {
     fn lateness_is_void_when_something_else_held_the_packet() {
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
         let now = START + Duration::from_millis(5);
-        owed.on_timer(&pacing, now);
+        owed.on_timer(&pacing, MOST, now);
         owed.forget();
         pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure(), now + Duration::from_nanos(579_200));

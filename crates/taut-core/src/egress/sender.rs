@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use super::books::chrono::Kind;
-use super::pacing::{Owed, Pacing, Status, UNLIMITED};
+use super::pacing::{LateMax, Owed, Pacing, Status, UNLIMITED};
 use super::peer_window::PeerWindow;
 use super::queue::sndbuf::SendBuffer;
 use super::queue::write_queue::WriteQueue;
@@ -57,6 +57,7 @@ pub(crate) struct Sender {
     pub(super) writer: Option<Box<Writer>>,
     /// How late the pacing timer was.
     pub(super) owed: Owed,
+    pub(super) late_max: LateMax,
     /// Segments with data, wrapping as Linux's counter does.
     pub(super) data_segs_out: u32,
     /// Segments of any kind, wrapping as Linux's counter does.
@@ -87,6 +88,7 @@ impl Sender {
             sent: false,
             writer: None,
             owed: Owed::default(),
+            late_max: LateMax::new(),
             data_segs_out: 0,
             segs_out: 0,
         }

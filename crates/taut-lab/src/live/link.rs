@@ -219,7 +219,12 @@ fn wire(faults: &FaultSpec, delay_ns: u64) -> Vec<String> {
         let [p, r, bad, good] = [p, r, bad, good].map(|share| share * 100.0);
         format!("{LIMIT} loss gemodel {p}% {r}% {bad}% {good}%")
     });
-    bursts.into_iter().chain([wire]).collect()
+    // What is not late skips the delay of the last one.
+    let late = faults.reorder_delay.as_ref().filter(|_| faults.reorder > 0.0);
+    let late = late.map(|by| {
+        format!("{LIMIT} delay {}ns reorder {}%", by.value.as_nanos(), (1.0 - faults.reorder) * 100.0)
+    });
+    bursts.into_iter().chain([wire]).chain(late).collect()
 }
 
 #[cfg(test)]
@@ -233,6 +238,10 @@ mod tests {
         assert_eq!(
             wire("loss = 0.25\njitter = \"4ms\"\nin-order = true"),
             ["netem limit 1000000 delay 7000000ns 2000000ns loss 25% rate 1tbit"]
+        );
+        assert_eq!(
+            wire("reorder = 0.25\nreorder-delay = \"5ms\""),
+            ["netem limit 1000000 delay 5000000ns", "netem limit 1000000 delay 5000000ns reorder 75%"]
         );
         assert_eq!(
             wire("bursts = { p = 0.125, r = 0.5 }\nduplicate = 0.5"),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use taut_core::{ConnId, Duration, Instant, ListenOptions, StackConfig};
+use taut_core::{ConnId, Duration, Instant, ListenOptions};
 use taut_link::{BqlSpec, NicSpec, Rate, Trace};
 use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
@@ -116,7 +116,7 @@ impl Net {
             (_, Some(access)) => access.value,
             (_, None) => ten_times.unwrap_or(link_rate),
         };
-        let host = |text, machine| host_spec(text, machine, nic_rate, scenario.stack_config());
+        let host = |text, machine| host_spec(text, machine, nic_rate, scenario);
         let machines = Machines::of(scenario.host);
         let sender = host(&scenario.hosts.sender, machines.sender);
         let receiver = host(&scenario.hosts.receiver, machines.receiver);
@@ -357,8 +357,10 @@ fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
     world.set_faults(wire, faults);
 }
 
-fn host_spec(text: &HostText, machine: Machine, rate: Rate, config: StackConfig) -> HostSpec {
-    let mut spec = HostSpec { config, ..HostSpec::new(rate) };
+fn host_spec(text: &HostText, machine: Machine, rate: Rate, scenario: &Scenario) -> HostSpec {
+    let mut spec = HostSpec { config: scenario.stack_config(), ..HostSpec::new(rate) };
+    // As live, where only the link between two hosts is a queue of the stack's own.
+    spec.tells_departures = scenario.topology.kind == Kind::Direct;
     let nic: &mut NicSpec = &mut spec.nic;
     let given = &text.nic;
     nic.tso = given.tso.unwrap_or(nic.tso);

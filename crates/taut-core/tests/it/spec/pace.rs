@@ -632,6 +632,24 @@ fn pace_23_a_small_queue_between_late_packets_costs_no_rate() {
     assert_eq!(rig.blocked(), Blocked::Pacing { until: due + GAP * 5 });
 }
 
+/// Two packets of 250 kB/s take 11.6 ms, so 12: after a stall, the one that was due leaves, and those two, as
+/// `fq` would have had two that are due, and got another.
+#[test]
+fn pace_24_a_slow_flow_has_two_packets_after_a_stall() {
+    let (rate, gap) = (RATE / 5, GAP * 5);
+    for (late_ms, packets, lost) in
+        [(5, 1, millis(0)), (12, 3, millis(0)), (16, 3, millis(4)), (500, 3, millis(488))]
+    {
+        let mut rig = limited_to(rate);
+        rig.write(200 * MSS);
+        rig.news();
+        let (due, _) = rig.stack.poll_timeout().expect("the connection waits");
+        assert_eq!(fire_late(&mut rig, millis(late_ms)), packets * MSS, "{late_ms} ms late");
+        assert_eq!(rig.blocked(), Blocked::Pacing { until: due + gap * packets + lost });
+        assert_eq!(rig.stack.counters().pacing_lost_ns, lost.as_nanos());
+    }
+}
+
 /// A thread that has no processor for 90 ms between two packets of a burst has stalled as one whose timer is so late
 /// (PACE-16): 10 ms are made good, and the flight is no measurement.
 #[test]
