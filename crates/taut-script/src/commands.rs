@@ -5,12 +5,14 @@
 //! A setting that the stack does not have is an error, too, unless the wanted value is what the stack always does
 //! ([`FIXED`]), or `sysctl -e` said that unknown names do not matter. Called by the runner.
 
+mod shell;
+
 use std::path::{Path, PathBuf};
 
 use taut_core::{Duration, SysctlError};
 
 use crate::host::Host;
-use crate::shell::{self, Simple};
+use shell::Simple;
 
 /// Scripts that call scripts.
 const DEPTH_MAX: u32 = 5;

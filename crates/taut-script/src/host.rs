@@ -1,12 +1,15 @@
 //! A stack in virtual time, with a device below it: time passes only when it is told to, and every timer fires exactly
 //! when it is due. Called by the sockets and the runner.
 
+mod link;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use taut_core::{Event, Frame, Instant, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig};
 
-use crate::link::{Link, Sent};
+use link::Link;
+pub use link::Sent;
 
 /// The time at which scripts begin; timestamps and clocks are not zero then.
 pub(crate) const START: Instant = Instant::from_nanos(10_000_000_000);

@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!   Script::parse ─▶ run ─▶ Sockets (POSIX calls) ─▶ Host (stack, time) ─▶ queue discipline ─▶ packets, compared
-//!   parse/           run/   sockets/                 host.rs               link.rs             run/expect.rs
+//!   parse/           run/   sockets/                 host.rs               host/link.rs        run/expect.rs
 //! ```
 //!
 //! docs/packets.md has the language and its differences from packetdrill's.
@@ -30,12 +30,10 @@ mod failure;
 mod flow;
 mod host;
 mod info;
-mod link;
 mod parse;
 mod run;
 pub mod script;
 mod segment;
-mod shell;
 mod sockets;
 
 pub use config::{Config, IpVersion};
@@ -43,7 +41,7 @@ pub use constants::constant;
 pub use errno::Errno;
 pub use failure::Failure;
 
-pub use link::Sent;
+pub use host::Sent;
 pub use run::{Passed, run};
 pub use script::Script;
 

@@ -8,7 +8,7 @@ use taut_core::{Duration, Instant};
 use taut_wire::Flags;
 
 use super::{PATIENCE, Runner, Wrong};
-use crate::link::Sent;
+use crate::host::Sent;
 use crate::script::{Opt, TcpSpec, When};
 use crate::segment::Segment;
 
