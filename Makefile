@@ -80,7 +80,7 @@ load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flo
 	@# The kernel's side of 10,000 connections is in the same process.
 	ulimit -n 12000 && $(CARGO) test --locked -p taut --test load -- --ignored --nocapture --test-threads 1
 
-bench-live: ## the small queue on an Ethernet interface beside the kernel (DEVICE=front: behind a queue of its own; CONTROL=bbr), and two shards beside one: backlog, ping, goodput, CPU (9 min after the build)
+bench-live: ## the small queue beside the kernel, and two shards beside one: backlog, ping, goodput, CPU (9 min; DEVICE=front CONTROL=bbr)
 	RUNS=$(or $(RUNS),3) $(CARGO) test --release --locked -p taut --test it -- --ignored --nocapture --test-threads 1 below:: shards::two_shards_beside_one
 
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)

@@ -8,10 +8,10 @@
 //!
 //! The worker takes all packets that wait for it as one batch, and gives their tickets back when the batch is done, the
 //! newest first: late and out of order. The bytes whose tickets are out are below TCP. The device says that its tickets come
-//! back when packets have left (`completes_on_departure`), so the stack measures how long that takes, and keeps as much below
-//! TCP as lasts until the next tickets, and a millisecond. So the queue in front of the worker stays short, however much
-//! the application has written. By the constant of a millisecond, and two packets in any case, two super-packets wait there:
-//! ten milliseconds. Both are shown, and a run without small queues.
+//! back when packets have left (`completes_on_departure`), so the stack measures how long that takes, and keeps
+//! as much below TCP as lasts until the next tickets, and a millisecond. So the queue in front of the worker
+//! stays short, however much the application has written. By the constant of a millisecond, and two packets in
+//! any case, two super-packets wait there: ten milliseconds. Both are shown, and a run without small queues.
 
 #![allow(clippy::disallowed_methods, reason = "the worker and the measurement need a clock")]
 

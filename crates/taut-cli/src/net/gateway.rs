@@ -443,6 +443,7 @@ async fn serve_machines(
 ) -> anyhow::Result<()> {
     let server = args.server(settings, resolver);
     let log = args.log_format();
+    let asked = ended_by_signal(args.config.is_some())?;
     args.control.show_page()?;
     let builder = || args.control.open_socket(Stack::builder());
     let serving = async {
@@ -459,7 +460,6 @@ async fn serve_machines(
             }
         }
     };
-    let asked = ended_by_signal(args.config.is_some())?;
     tokio::select! {
         () = asked => Ok(()),
         never = args.reload(&server) => never.map(|never| match never {}),
@@ -537,7 +537,7 @@ pub(crate) fn raise_descriptors() {
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Ready when the process is asked to end, from this call on; a hangup does not, if it means something else.
+/// As [`interrupt::asked_to_end`], but a hangup does not end the process if it reloads the configuration.
 fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Future<Output = ()>> {
     if !hangup_is_ours {
         return interrupt::asked_to_end().map(Either::Left);
@@ -552,7 +552,7 @@ fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Future<Output =
 /// command, too.
 async fn command_ended(namespace: Namespace, hangup_is_ours: bool) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
-    // Before the command can tell anybody that it runs.
+    // Before the command starts: a signal may come as soon as it does.
     let [mut interrupt, mut quit, mut terminate, mut hangup] = [
         signal(SignalKind::interrupt())?,
         signal(SignalKind::quit())?,

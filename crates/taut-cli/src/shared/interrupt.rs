@@ -19,7 +19,8 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Ready when the process is asked to end, from this call on: before anybody learns that it runs.
+/// Watches for the signals that end a process, from this call on. The future is ready when one has come. Call
+/// it before the process reports that it runs.
 ///
 /// # Errors
 /// When the signals cannot be watched.

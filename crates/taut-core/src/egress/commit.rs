@@ -280,11 +280,13 @@ impl Sender {
         }
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
-        self.late_max = LateMax::after(plan.payload, rate);
-        if status == Status::Needed && self.owed.is_stalled(&self.pacing, self.late_max, cx.now) {
-            self.recovery.set_stalled();
+        if status == Status::Needed {
+            self.late_max = LateMax::after(plan.payload, rate);
+            if self.owed.is_stalled(&self.pacing, self.late_max, cx.now) {
+                self.recovery.set_stalled();
+            }
         }
-        let owed = &mut self.owed;
+        let owed = (&mut self.owed, self.late_max);
         let departure = self.pacing.note_sent(status, cx.now, owed, plan.payload, rate, self.data_segs_out);
         // Where the link does not hold packets, one that passed the gates leaves now, whatever the departure
         // clock says.

@@ -249,7 +249,7 @@ impl Pacing {
         &mut self,
         status: Status,
         now: Instant,
-        owed: &mut Owed,
+        (owed, most): (&mut Owed, LateMax),
         payload: u32,
         rate: u64,
         segments_out: u32,
@@ -257,7 +257,7 @@ impl Pacing {
         let previous = self.departure;
         let departure = previous.max(now);
         // After a late timer the clock goes on from where it stood. A link that paces needs no timer.
-        let credit = owed.take(LateMax::after(payload, rate), departure.since(previous));
+        let credit = owed.take(most, departure.since(previous));
         let credit = if status == Status::Needed { credit } else { Duration::ZERO };
         let from = departure.saturating_sub(credit).max(previous);
         self.departure = departure;
@@ -281,7 +281,7 @@ mod tests {
     fn gap_when_late(late_ns: u64) -> u64 {
         let mut pacing = Pacing { departure: START };
         let now = START + Duration::from_nanos(late_ns);
-        let departure = pacing.note_sent(Status::Needed, now, &mut Owed(0), 1_448, 1_250_000, 11);
+        let departure = pacing.note_sent(Status::Needed, now, (&mut Owed(0), MOST), 1_448, 1_250_000, 11);
         assert_eq!(departure, now);
         pacing.next_departure().since(departure).as_nanos()
     }
@@ -297,7 +297,7 @@ mod tests {
             (1_448, 3_000_000_000, 482),
         ] {
             let mut pacing = Pacing { departure: START };
-            pacing.note_sent(Status::Needed, START, &mut Owed(0), payload, rate, 11);
+            pacing.note_sent(Status::Needed, START, (&mut Owed(0), MOST), payload, rate, 11);
             assert_eq!(pacing.next_departure().since(START).as_nanos(), gap_ns, "{payload} {rate}");
         }
     }
@@ -341,7 +341,10 @@ mod tests {
             owed.on_timer(&pacing, MOST, now);
             let mut left = 0;
             while pacing.gate(Status::Needed, now).is_ok() {
-                assert_eq!(pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11), now);
+                assert_eq!(
+                    pacing.note_sent(Status::Needed, now, (&mut owed, MOST), 1_448, 1_250_000, 11),
+                    now
+                );
                 left += 1;
             }
             assert_eq!(left, packets, "{late_us} µs");
@@ -351,7 +354,7 @@ mod tests {
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
         let now = START + Duration::from_millis(500);
         owed.on_timer(&pacing, MOST, now);
-        pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
+        pacing.note_sent(Status::Needed, now, (&mut owed, MOST), 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
     }
 
@@ -390,7 +393,7 @@ mod tests {
         let now = START + Duration::from_millis(5);
         owed.on_timer(&pacing, MOST, now);
         owed.forget();
-        pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
+        pacing.note_sent(Status::Needed, now, (&mut owed, MOST), 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure(), now + Duration::from_nanos(579_200));
     }
 
@@ -398,9 +401,9 @@ mod tests {
     fn first_nine_segments_are_free() {
         let status = Status::Needed;
         let mut pacing = Pacing::new();
-        pacing.note_sent(status, START, &mut Owed(0), 5 * 1_448, 100_000, 5);
+        pacing.note_sent(status, START, (&mut Owed(0), MOST), 5 * 1_448, 100_000, 5);
         assert_eq!(pacing.gate(status, START), Ok(()));
-        pacing.note_sent(status, START, &mut Owed(0), 5 * 1_448, 100_000, 10);
+        pacing.note_sent(status, START, (&mut Owed(0), MOST), 5 * 1_448, 100_000, 10);
         // 5 · 1448 B at 100 kB/s are 72.4 ms.
         let until = START + Duration::from_micros(72_400);
         assert_eq!(pacing.gate(status, START), Err(Blocked::Pacing { until }));
@@ -410,9 +413,9 @@ mod tests {
     #[test]
     fn the_gate_is_shut_only_where_nobody_else_waits() {
         let mut pacing = Pacing::new();
-        pacing.note_sent(Status::None, START, &mut Owed(0), 60_000, 1_000, 100);
+        pacing.note_sent(Status::None, START, (&mut Owed(0), MOST), 60_000, 1_000, 100);
         assert_eq!(pacing.next_departure(), START, "unpaced packets take no time");
-        pacing.note_sent(Status::Delegated, START, &mut Owed(0), 60_000, 1_000, 100);
+        pacing.note_sent(Status::Delegated, START, (&mut Owed(0), MOST), 60_000, 1_000, 100);
         assert_eq!(
             pacing.gate(Status::Delegated, START),
             Ok(()),

@@ -219,7 +219,7 @@ fn wire(faults: &FaultSpec, delay_ns: u64) -> Vec<String> {
         let [p, r, bad, good] = [p, r, bad, good].map(|share| share * 100.0);
         format!("{LIMIT} loss gemodel {p}% {r}% {bad}% {good}%")
     });
-    // What is not late skips the delay of the last one.
+    // Packets that are not late skip the delay of the last netem.
     let late = faults.reorder_delay.as_ref().filter(|_| faults.reorder > 0.0);
     let late = late.map(|by| {
         format!("{LIMIT} delay {}ns reorder {}%", by.value.as_nanos(), (1.0 - faults.reorder) * 100.0)

@@ -33,7 +33,7 @@ struct Line {
 
 const SLOW: Line = Line { bits_per_second: 100_000_000, burst: 16_000, offload: true };
 
-/// What a run found: backlog and ping in milliseconds, goodput in Mbit/s, processor seconds for each GB.
+/// Results of a run: backlog and ping in milliseconds, goodput in Mbit/s, processor seconds for each GB.
 #[derive(Debug)]
 struct Found {
     backlog_mean: f64,

@@ -80,7 +80,7 @@ fn a_wire_takes_its_time() {
 #[test]
 fn what_does_not_fit_is_dropped_counted_and_sent_again() {
     let (near, far) = pair(|builder| builder.link_from("rate 20mbit limit 20000b delay 10ms"));
-    // A small queue would keep out of the way of the limit.
+    // With a small queue, what waits does not reach the limit.
     near.set_sysctl("taut.tsq", "off").unwrap();
     bulk(&near, &far, 2_000_000);
     let report = near.link_report().unwrap();

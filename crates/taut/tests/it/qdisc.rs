@@ -115,6 +115,7 @@ fn tsq_m27_a_queue_in_front_tells_when_packets_left() {
         ("tbf rate 100mbit burst 16kb limit 1mb", "measured"),
         ("pfifo", "delivered"),
         ("netem rate 100mbit", "delivered"),
+        ("tbf rate 100mbit burst 16kb | netem delay 1ms", "delivered"),
         ("tbf rate 100mbit burst 16kb | fq", "delivered"),
         ("tbf rate 100mbit burst 16kb | fq_codel", "measured"),
     ] {

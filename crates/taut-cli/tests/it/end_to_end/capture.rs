@@ -80,7 +80,7 @@ fn capture(lab: &Lab, bytes: u64, snaplen: &str, more: &[&str]) {
 //
 // On a busy machine either end may answer so late that the other sends a tail loss probe; that is no fault of the capture.
 // taut's comes at least 2 ms after any other packet (TLP-1), and a retransmission for no reason would come at
-// once. tshark calls a probe "spurious" if the ACK, which the stack had no processor to read, is in the capture.
+// once. tshark marks a probe as spurious if the capture has the ACK, even if the stack has not read it yet.
 const FAULTS: [&str; 6] = [
     "_ws.malformed",
     "ip.checksum.status == \"Bad\"",

@@ -241,8 +241,8 @@ impl Meter {
         }
     }
 
-    /// The connection found the gate shut. If it was its turn, it keeps its place, and nobody gets a turn
-    /// before the next completion.
+    /// The connection found the gate shut. If it was its turn, it keeps its place, and no connection gets a
+    /// turn before the next completion.
     pub(crate) fn on_wait(&mut self, own: &mut Metered) {
         if own.set(TURN, false) {
             self.is_open = false;

@@ -256,7 +256,7 @@ fn tsq_m5_one_line_for_all() {
         let own = Metered { bits };
         gate(device, Ask { own, payload, mss: MSS, limit, is_retransmission: false }).is_ok()
     };
-    assert!(ask(device, 5_000, 20_001) && !ask(device, 5_000, 20_002), "nobody waits");
+    assert!(ask(device, 5_000, 20_001) && !ask(device, 5_000, 20_002), "no connection waits");
     let line = Device { waiting: 3, ..device };
     assert!(ask(line, 5_000 | TURN, 20_001) && !ask(line, 5_000 | TURN, 20_002), "its turn");
     assert!(!ask(line, 5_000, MSS), "not its turn");
@@ -275,14 +275,14 @@ fn tsq_m5_one_line_for_all() {
 }
 
 /// A connection that sends little passes the line with as many bytes as the limit, then a turn comes first,
-/// and then it may pass again: what it sent while nobody waited, and the packet of a turn itself, do not
-/// count.
+/// and then it may pass again: what it sent while no connection waited, and the packet of a turn itself, do
+/// not count.
 #[test]
 fn tsq_m5_what_passes_the_line_counts_until_the_next_turn() {
     let mut meter = Meter::default();
     let [mut first, mut second, mut sparse] = [Metered::default(); 3];
     meter.on_handed(&mut sparse, 300, MSS);
-    assert_eq!(meter.device().passed, 0, "nobody waits");
+    assert_eq!(meter.device().passed, 0, "no connection waits");
     for waiting in [&mut first, &mut second] {
         meter.on_wait(waiting);
         assert!(waiting.joins());
@@ -537,7 +537,7 @@ fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
     assert_eq!((own.bits, meter.device.below), (MOST, 100));
 }
 
-/// The host is away for up to 10 ms, 100 ms apart in the mean.
+/// The host does not run for up to 10 ms at a time, every 100 ms in the mean.
 #[test]
 fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     for rate in [FAST, FAST / 10] {
