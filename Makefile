@@ -6,14 +6,14 @@
 # TAUT_LIVE_BYTES sets the size of the file in the end-to-end HTTP tests (default 1 GB).
 
 CARGO ?= cargo
-# `make demo ARGS="--seconds 5"`, `make test ARGS=curl` (a part of a test's name)
+# `make compare ARGS="--seconds 5"`, `make test ARGS=curl` (a part of a test's name)
 ARGS ?=
 # The first seed of `make soak`: those before it are the short batch of the tests.
 SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,9 +21,13 @@ help: ## list the targets
 setup: ## install the missing system packages (as root), or print their names
 	@scripts/setup
 
-demo: ## taut to the kernel's TCP over a TUN, and for comparison the kernel over veth (about 30 s)
+demo: ## what taut is for, beside the kernel: an uplink, a bad line, published results, costs; a page (a minute after the build)
+	@scripts/setup gcc iproute2 curl
+	$(CARGO) run --profile demo --locked -p taut-cli --no-default-features -- demo $(ARGS)
+
+compare: ## taut to the kernel's TCP over a TUN, and for comparison the kernel over veth (30 s after the build)
 	@scripts/setup gcc
-	$(CARGO) run --release --locked -p taut-cli -- demo $(ARGS)
+	$(CARGO) run --release --locked -p taut-cli -- compare $(ARGS)
 
 mechanisms: ## what each mechanism of the send path changes: simulated, and live next to the kernel (about 4 min)
 	@scripts/setup gcc iproute2

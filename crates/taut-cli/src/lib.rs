@@ -2,7 +2,8 @@
 //!
 //! | room | commands |
 //! |---|---|
-//! | `demo/` | `taut demo`: rounds of measurements, their links, the work, the table, the load of others |
+//! | `compare/` | `taut compare`: rounds of measurements, their links, the work, the table, the load of others |
+//! | `demo/` | `taut demo`: an uplink, a bad line, published results, costs; the page |
 //! | `talk/` | `taut send`, `recv`, `get`, `serve` |
 //! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them |
 //! | `observe/` | `taut ss`, `nstat`, `metrics`, `explain`, `top`, `replay` |
@@ -16,6 +17,7 @@
 
 mod args;
 mod change;
+mod compare;
 pub mod dash;
 mod demo;
 pub mod lab;
@@ -37,7 +39,7 @@ use taut_core::congestion::{Definition, Registry};
 #[command(
     name = "taut",
     version,
-    after_help = "Example:\n  sudo taut demo\n\nEach command has an example in its --help. Commands that print results print them as JSON with --json."
+    after_help = "Example:\n  taut demo\n\nEach command has an example in its --help. Commands that print results print them as JSON with --json."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -47,6 +49,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::DemoArgs),
+    Compare(compare::CompareArgs),
     Send(talk::transfer::SendArgs),
     Recv(talk::transfer::RecvArgs),
     Serve(talk::serve_command::ServeArgs),
@@ -55,6 +58,7 @@ enum Command {
     Nstat(observe::nstat::NstatArgs),
     Metrics(observe::metrics::MetricsArgs),
     Dash(dash::DashArgs),
+    #[cfg(feature = "top")]
     Top(observe::top::TopArgs),
     Sysctl(change::sysctl::SysctlArgs),
     Qdisc(change::qdisc::QdiscArgs),
@@ -127,7 +131,8 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
 
 fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
     match command {
-        Command::Demo(args) => demo::run(args, controllers),
+        Command::Demo(args) => demo::run(args),
+        Command::Compare(args) => compare::run(args, controllers),
         Command::Send(args) => talk::transfer::send(args, controllers),
         Command::Recv(args) => talk::transfer::recv(args, controllers),
         Command::Serve(args) => talk::serve_command::run(args, controllers),
@@ -136,6 +141,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Nstat(args) => observe::nstat::run(args),
         Command::Metrics(args) => observe::metrics::run(args),
         Command::Dash(args) => dash::run(args),
+        #[cfg(feature = "top")]
         Command::Top(args) => observe::top::run(args),
         Command::Sysctl(args) => change::sysctl::run(args),
         Command::Qdisc(args) => change::qdisc::run(args),
@@ -251,7 +257,7 @@ mod tests {
             &["recv", "--listen", "80"],
             &["serve", "."],
             &["get", "http://10.9.0.1/"],
-            &["demo"],
+            &["compare"],
         ] {
             assert_eq!(
                 refused(args, "vegas"),
@@ -267,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_program_of_another_name_has_examples_of_its_own() {
-        let help = "Example:\n  sudo taut demo\n  taut lab run tsq\n\nSays what taut does on taut0.";
-        let own = "Example:\n  sudo mine demo\n  mine lab run tsq\n\nSays what taut does on taut0.";
+        let help = "Example:\n  sudo taut compare\n  taut lab run tsq\n\nSays what taut does on taut0.";
+        let own = "Example:\n  sudo mine compare\n  mine lab run tsq\n\nSays what taut does on taut0.";
         assert_eq!(renamed(help, "mine"), own);
         assert_eq!(renamed(help, "taut"), help);
     }

@@ -1,6 +1,6 @@
 //! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends
 //! (and, for comparison, at the near end), the kernel's sockets with the same options as a stack's, and the
-//! kernel's facts about them. `taut demo`, the lab's live runs, the benchmarks and the tests of several crates
+//! kernel's facts about them. `taut compare`, the lab's live runs, the benchmarks and the tests of several crates
 //! are built on it.
 //!
 //! ```text

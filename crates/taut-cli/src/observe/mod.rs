@@ -7,5 +7,7 @@ pub(crate) mod replay;
 pub(crate) mod ss;
 pub(crate) mod ss_filter;
 pub(crate) mod ss_format;
+#[cfg(feature = "top")]
 pub(crate) mod top;
+#[cfg(feature = "top")]
 pub(crate) mod top_view;

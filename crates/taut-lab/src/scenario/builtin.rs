@@ -1,7 +1,7 @@
 //! The built-in scenarios, from `scenarios/` in this crate. Called when a name is not a file.
 
 /// Name and text of each scenario; those that reproduce published results come first.
-pub const ALL: [(&str, &str); 21] = [
+pub const ALL: [(&str, &str); 22] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../scenarios/autocork.toml")),
@@ -22,6 +22,7 @@ pub const ALL: [(&str, &str); 21] = [
     ("slow-start", include_str!("../../scenarios/slow-start.toml")),
     ("rate-steps", include_str!("../../scenarios/rate-steps.toml")),
     ("paths", include_str!("../../scenarios/paths.toml")),
+    ("uplink", include_str!("../../scenarios/uplink.toml")),
     ("playground", include_str!("../../scenarios/playground.toml")),
 ];
 

@@ -241,13 +241,9 @@ fn late_writer(algorithm: Algorithm, rtt_ms: u64, late: Duration, writes: usize)
 #[test]
 fn a_late_writer_keeps_the_rate() {
     for algorithm in [Algorithm::bbr(), Algorithm::cubic()] {
-        for (rtt_ms, late_ms, writes) in [
-            (100, 0, 99),
-            (100, 50, 99),
-            (100, 12, 3),
-            (20, 17, 99),
-            (20, 25, 99),
-        ] {
+        for (rtt_ms, late_ms, writes) in
+            [(100, 0, 99), (100, 50, 99), (100, 12, 3), (20, 17, 99), (20, 25, 99)]
+        {
             let late = Duration::from_millis(late_ms);
             let (share, (held, unsent)) = late_writer(algorithm.clone(), rtt_ms, late, writes);
             let case = format!("{algorithm:?}, {rtt_ms} ms, {late_ms} ms late, {writes} writes a turn");

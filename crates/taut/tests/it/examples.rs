@@ -44,6 +44,15 @@ fn error(name: &str, args: &[&str]) -> String {
 }
 
 #[test]
+fn the_first_example_is_that_of_the_readme() {
+    assert_eq!(run("hello", &[]), "hello\n");
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let block = format!("```rust\n{}```\n", include_str!("../../examples/hello.rs"));
+    assert!(readme.contains(&block), "README.md shows another program than examples/hello.rs");
+}
+
+#[test]
 fn client_fetches_a_page_over_a_channel() {
     let said = run("client", &[]);
     assert!(said.starts_with("HTTP/1.0 200 OK\r\n\r\nHello, 10.9.0.2:") && said.ends_with(".\n"), "{said:?}");

@@ -4,6 +4,7 @@
 //! Processes that a test starts are killed when the test ends, even if it fails.
 
 mod capture;
+mod compare;
 mod dash;
 mod demo;
 mod gateway;

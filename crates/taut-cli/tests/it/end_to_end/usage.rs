@@ -25,10 +25,10 @@ fn wrong_usage_exits_with_2_and_says_what_is_wrong() {
         (&["serve", ".", "--mtu", "67"], "68..=65521"),
         (&["serve", ".", "--mtu", "65522"], "68..=65521"),
         (&["get", "https://example.com/"], "TLS"),
-        (&["demo", "--bytes", "lots"], "size"),
-        (&["demo", "--seconds=-1"], "number of seconds"),
-        (&["demo", "--rounds", "0"], "0 is not in 1..=1000"),
-        (&["demo", "--rounds", "many"], "--rounds"),
+        (&["compare", "--bytes", "lots"], "size"),
+        (&["compare", "--seconds=-1"], "number of seconds"),
+        (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
+        (&["compare", "--rounds", "many"], "--rounds"),
         (&["nonsense"], "nonsense"),
     ] {
         let (code, stderr) = fails(args);
@@ -56,7 +56,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", ".", "--tun", "taut%d"], "--tun taut%d is a pattern"),
         (&["recv", "--listen", "10.9.0.3:80"], "--listen 10.9.0.3:80: the stack has no such address"),
         (&["send", "[fd09::1]:7000"], "IPv6"),
-        (&["demo", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
+        (&["compare", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
         (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "not in the network of any --address"),
@@ -69,7 +69,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
 
 #[test]
 fn help_has_an_example() {
-    for command in ["demo", "send", "recv", "serve", "get", "ss", "nstat", "sysctl", "explain"] {
+    for command in ["compare", "send", "recv", "serve", "get", "ss", "nstat", "sysctl", "explain"] {
         let output = taut(&[command, "--help"]).output().unwrap();
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{command}");

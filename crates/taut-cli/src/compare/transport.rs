@@ -1,7 +1,7 @@
 //! The interface that a workload needs: listen, connect, and streams to read and write.
 //!
-//! The kernel's sockets and taut's blocking sockets both implement it, so that the demo runs the same code over both.
-//! Called by `workload.rs` and `demo.rs`.
+//! The kernel's sockets and taut's blocking sockets both implement it, so that the comparison runs the same code over both.
+//! Called by `workload.rs` and `mod.rs`.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,12 +1,12 @@
-//! What the demo prints: a table of medians and ranges, what ran where, and the load of others. Pure.
+//! What the comparison prints: a table of medians and ranges, what ran where, and the load of others. Pure.
 //!
-//! Called by `demo.rs`.
+//! Called by `mod.rs`.
 
 use serde::Serialize;
 
 use crate::shared::text;
 
-/// Cores of other processes above which the demo says that the machine was busy.
+/// Cores of other processes above which the comparison says that the machine was busy.
 const BUSY_CORES: f64 = 0.2;
 
 /// A line of the table.
@@ -43,7 +43,7 @@ impl Row {
 }
 
 /// The middle value, or the mean of the two in the middle.
-fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
@@ -97,7 +97,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// All that the demo found.
+/// All that the comparison found.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]

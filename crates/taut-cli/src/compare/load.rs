@@ -1,7 +1,7 @@
-//! The load of others: the cores that other processes use while the demo measures.
+//! The load of others: the cores that other processes use while the comparison measures.
 //!
 //! From `proc_stat(5)` and `proc_pid_stat(5)`: the time during which the machine's processors are not idle, minus that
-//! of this process. Both count in ticks of 10 ms, so a span of less than a second says little. Called by `demo.rs`.
+//! of this process. Both count in ticks of 10 ms, so a span of less than a second says little. Called by `mod.rs`.
 
 use std::fs;
 

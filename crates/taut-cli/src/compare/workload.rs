@@ -1,7 +1,7 @@
-//! The work that the demo measures: bulk both ways, one-byte request/response, and connections opened and closed.
+//! The work that the comparison measures: bulk both ways, one-byte request/response, and connections opened and closed.
 //!
 //! One peer ([`serve`]) answers all kinds of work; the other functions are the clients, which measure the
-//! time. All are generic over [`Transport`], so kernel and taut run the same code. Called by `demo.rs`.
+//! time. All are generic over [`Transport`], so kernel and taut run the same code. Called by `mod.rs`.
 //!
 //! # How bulk is verified
 //!
@@ -20,12 +20,12 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use taut_testbed::{Digest, Noise, sha256};
 
-use crate::demo::transport::{Listen, Stream, Transport};
-use crate::shared::clock::Stopwatch;
+use crate::compare::transport::{Listen, Stream, Transport};
+use crate::shared::clock::{Stopwatch, processor_time};
 
 /// Size of one read or write call: large enough that calls do not matter, small enough to stay in cache.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// No single step takes longer on a working link; after this time the demo reports a failure instead of hanging.
+/// No single step takes longer on a working link; after this time the comparison reports a failure instead of hanging.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Hashing a payload takes at most this many times as long as the first time, even on a busy machine.
 const HASHING_TIMES: u32 = 10;
@@ -37,7 +37,7 @@ const WARM_UP_ROUNDS: u32 = 500;
 const LATENCY_MAX_NS: u64 = 10_000_000_000;
 
 /// The first byte that a client sends: its request to the peer.
-mod ask {
+pub(crate) mod ask {
     /// Receive the buffer repeatedly, until the stream ends.
     pub(crate) const SINK: u8 = b'U';
     /// Send the buffer for each received byte.
@@ -83,6 +83,8 @@ pub(crate) struct Bulk {
     pub bytes: u64,
     /// The time of the transfer, without hashing.
     pub time: Duration,
+    /// Processor time of this process meanwhile.
+    pub processor: Duration,
 }
 
 /// Answers clients, one at a time, until one sends [`quit`].
@@ -195,13 +197,14 @@ pub(crate) fn upload<T: Transport>(
     let (mut word, mut received) = ([0; 1], [0; 32]);
     stream.read_exact(&mut word)?;
     while bulk.bytes == 0 || bulk.time < at_least {
-        let watch = Stopwatch::start();
+        let (watch, used) = (Stopwatch::start(), processor_time());
         match lent {
             true => lend(&mut stream, &payload.bytes)?,
             false => pour(&mut stream, &payload.bytes)?,
         }
         stream.read_exact(&mut word)?;
         bulk.time += watch.elapsed();
+        bulk.processor += processor_time() - used;
         bulk.bytes += payload.bytes.len() as u64;
         stream.read_exact(&mut received)?;
         if received != payload.digest {
@@ -227,12 +230,13 @@ pub(crate) fn download<T: Transport>(
     let mut bulk = Bulk::default();
     let mut sent = [0; 32];
     while bulk.bytes == 0 || bulk.time < at_least {
-        let watch = Stopwatch::start();
+        let (watch, used) = (Stopwatch::start(), processor_time());
         stream.write_all(&[1])?;
         if !fill(&mut stream, &mut inbox)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         bulk.time += watch.elapsed();
+        bulk.processor += processor_time() - used;
         bulk.bytes += inbox.len() as u64;
         stream.read_exact(&mut sent)?;
         let received = sha256(&inbox);
@@ -324,7 +328,7 @@ mod tests {
         // The peer closes when it has read the request.
         stream.read(&mut [0]).map(drop)
     }
-    use crate::demo::transport::Kernel;
+    use crate::compare::transport::Kernel;
 
     fn here() -> Kernel {
         Kernel::new(None, &taut_testbed::default_congestion().unwrap()).unwrap()

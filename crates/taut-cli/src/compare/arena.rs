@@ -1,4 +1,4 @@
-//! The links of the demo: one with taut at one end, and one with the kernel at both ends.
+//! The links of the comparison: one with taut at one end, and one with the kernel at both ends.
 //!
 //! ```text
 //!   this process    │ namespace "peer"        namespace "left"  │  namespace "right"
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Without a TUN, taut is at both ends of an in-process link; without namespaces, the kernel talks to itself over its
-//! loopback interface. The links are those of `taut-testbed`. Called by `demo.rs`.
+//! loopback interface. The links are those of `taut-testbed`. Called by `mod.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ use crate::args::control::ControlArgs;
 use crate::args::link::queues;
 use crate::args::priority::PriorityArgs;
 use crate::args::record::RecordArgs;
-use crate::demo::transport::{Kernel, Taut};
+use crate::compare::transport::{Kernel, Taut};
 use crate::shared::stack;
 
 /// The link with taut.
