@@ -1,3 +1,5 @@
+//! A client and a server in one process, over a link in memory: the example of README.md.
+
 use std::io::{Read, Write};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::{Stack, device};

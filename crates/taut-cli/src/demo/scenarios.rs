@@ -3,6 +3,7 @@
 //!
 //! Called by `mod.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::anyhow;
@@ -27,6 +28,27 @@ const UPLINK: [(&str, Engine, &str); 4] = [
     ("after", Engine::Linux, "kernel, bbr"),
     ("before", Engine::Live, "taut, mechanisms off"),
     ("after", Engine::Live, "taut, bbr"),
+];
+
+/// The metrics of a run, by name.
+type Metrics = BTreeMap<String, f64>;
+/// What is shown of them.
+type Value = fn(&Metrics) -> f64;
+
+fn of(metrics: &Metrics, name: &str) -> f64 {
+    metrics.get(name).copied().unwrap_or(f64::NAN)
+}
+
+/// What the uplink shows: words, unit, whether less is better, the value.
+const UPLINK_BARS: [(&str, &str, bool, Value); 4] = [
+    ("ping, median", "ms", true, |run| of(run, "latency_p50") / 1e3),
+    ("ping, 99th percentile", "ms", true, |run| of(run, "latency_p99") / 1e3),
+    ("upload", "Mbit/s", false, |run| of(run, "goodput")),
+    // Bytes that are sent and wait make the round trip longer. `flow_unsent` is a mean of the two flows.
+    ("bytes that wait, unsent and queued", "kB", true, |run| {
+        let queue_ms = (of(run, "rtt_mean") - UPLINK_RTT_MS).max(0.0);
+        2.0 * of(run, "flow_unsent") + of(run, "goodput") / 8.0 * queue_ms
+    }),
 ];
 
 /// A published result: its scenario and case, the metric, the variants before and after, and words.
@@ -140,20 +162,10 @@ impl Runs<'_> {
                 found.map(|run| (who, &run.metrics))
             })
             .collect();
-        let mut bars = |what, unit, less_is_better, value: &dyn Fn(&dyn Fn(&str) -> f64) -> f64| {
-            let values = found.iter().map(|&(who, metrics)| {
-                let of = |name: &str| metrics.get(name).copied().unwrap_or(f64::NAN);
-                Bar { who: who.into(), value: value(&of) }
-            });
+        for (what, unit, less_is_better, value) in UPLINK_BARS {
+            let values = found.iter().map(|&(who, metrics)| Bar { who: who.into(), value: value(metrics) });
             part.bars.push(Bars { what, unit, less_is_better, values: values.collect() });
-        };
-        bars("ping, median", "ms", true, &|of| of("latency_p50") / 1e3);
-        bars("ping, 99th percentile", "ms", true, &|of| of("latency_p99") / 1e3);
-        bars("upload", "Mbit/s", false, &|of| of("goodput"));
-        // Bytes that are sent and wait make the round trip longer. `flow_unsent` is a mean of the two flows.
-        bars("bytes that wait, unsent and queued", "kB", true, &|of| {
-            2.0 * of("flow_unsent") + of("goodput") / 8.0 * (of("rtt_mean") - UPLINK_RTT_MS).max(0.0)
-        });
+        }
         Ok(part)
     }
 

@@ -48,8 +48,11 @@ fn the_first_example_is_that_of_the_readme() {
     assert_eq!(run("hello", &[]), "hello\n");
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
-    let block = format!("```rust\n{}```\n", include_str!("../../examples/hello.rs"));
-    assert!(readme.contains(&block), "README.md shows another program than examples/hello.rs");
+    let (_, program) = include_str!("../../examples/hello.rs").split_once("\n\n").unwrap();
+    assert!(
+        readme.contains(&format!("```rust\n{program}```\n")),
+        "README.md shows another program than examples/hello.rs"
+    );
 }
 
 #[test]
