@@ -17,8 +17,7 @@ use taut_core::{ConnId, ConnInfo, Duration, Instant, Report};
 use taut_sim::{BEGIN, Counts, HostId, World};
 
 use crate::data::{
-    Engine, Flow, GATES, Histogram, HostCounts, Interval, LossWindow, Meta, PacketPoint, RunData, SCHEMA,
-    Series, Share, Traced,
+    Engine, Flow, GATES, Histogram, HostCounts, Interval, Meta, RunData, SCHEMA, Series, Share,
 };
 use crate::job::{Job, Outcome, RunError};
 use crate::metrics::{self, Measured};
@@ -363,19 +362,10 @@ fn finish(
     let measured_s = view::seconds(at_end.now.since(BEGIN + scenario.warm_up()));
     let none = Counts::default();
     let did = |id: &HostId| counts(&at_end.counts[id], sums.start.counts.get(id).unwrap_or(&none));
-    let (mut sender, mut receiver, mut counters) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut sender, mut receiver) = (BTreeMap::new(), BTreeMap::new());
     net.measured_senders().for_each(|id| add(&mut sender, did(&id)));
     net.receivers.iter().for_each(|id| add(&mut receiver, did(id)));
-    for id in net.measured_senders() {
-        let before: BTreeMap<_, _> = sums.start.counters.get(&id).into_iter().flatten().copied().collect();
-        let since = at_end.counters[&id].iter().map(|(name, value)| {
-            ((*name).to_owned(), value.saturating_sub(before.get(name).copied().unwrap_or(0)))
-        });
-        add(&mut counters, since);
-    }
-    if let Some(bytes) = sender.get("bytes_handed") {
-        counters.entry("IpExtOutOctets".into()).or_insert(*bytes);
-    }
+    let counters = counters_since(&sums.start, net, at_end, sender.get("bytes_handed").copied());
 
     let mut measured = Measured {
         seconds: measured_s,
@@ -436,7 +426,7 @@ fn finish(
 
     let metrics = metrics::of(&measured);
     let mut left_out = BTreeMap::new();
-    let (mut acks, mut packets): (Vec<_>, Vec<PacketPoint>) = (Vec::new(), Vec::new());
+    let mut acks = Vec::new();
     if let Some(rows) = collector.acks {
         let (rows, left) = rows.finish();
         left_out.insert("acks".to_owned(), left);
@@ -448,17 +438,7 @@ fn finish(
     }
     let kept = collector.points.finish(seconds(at_end.now));
     left_out.insert("packets".to_owned(), kept.points_left_out);
-    let known = kept.points.into_iter().filter_map(|(key, point)| Some((*keys.get(&key)?, point)));
-    packets.extend(known.map(|(flow, point)| PacketPoint { flow, ..point }));
-    let window = |window: points::Window| {
-        let (t_s, from_s, to_s, losses) = (window.t_s, window.from_s, window.to_s, window.losses);
-        Some(LossWindow { flow: *keys.get(&window.key)?, t_s, from_s, to_s, losses })
-    };
-    let traced = Traced {
-        whole_until_s: kept.whole_until_s,
-        losses: kept.losses,
-        windows: kept.windows.into_iter().filter_map(window).collect(),
-    };
+    let (packets, traced) = kept.of(&keys);
     let shown: u64 = traced.windows.iter().map(|window| window.losses).sum();
     left_out.insert("losses".to_owned(), traced.losses.saturating_sub(shown));
     let (events, left) = collector.events.map_or_else(|| (String::new(), 0), EventLog::finish);
@@ -493,6 +473,27 @@ fn finish(
     };
     debug_assert_eq!(data.meta.schema, SCHEMA);
     Outcome { data, events, capture }
+}
+
+/// What the senders' stacks have counted since measuring began.
+fn counters_since(
+    start: &Mark,
+    net: &Net,
+    at_end: &AtEnd,
+    bytes_handed: Option<u64>,
+) -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for id in net.measured_senders() {
+        let before: BTreeMap<_, _> = start.counters.get(&id).into_iter().flatten().copied().collect();
+        let since = at_end.counters[&id].iter().map(|(name, value)| {
+            ((*name).to_owned(), value.saturating_sub(before.get(name).copied().unwrap_or(0)))
+        });
+        add(&mut counters, since);
+    }
+    if let Some(bytes) = bytes_handed {
+        counters.entry("IpExtOutOctets".into()).or_insert(bytes);
+    }
+    counters
 }
 
 /// The waits of an application's user since measuring began.

@@ -423,30 +423,40 @@ impl Panel {
             Shape::Spans(spans) => {
                 for (row, from, to, tip) in spans {
                     let (Some(from), Some(to)) = (at_x(*from), at_x(*to)) else { continue };
-                    let middle = row_middle(*row);
-                    _ = write!(
-                        out,
-                        "<rect class=\"edge i{ink}{variant}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"24\">\
-                         <title>{}</title></rect>",
-                        number(from),
-                        number(middle - 12.0),
-                        number((to - from).max(0.0)),
-                        escape(tip)
-                    );
-                    let said = self
-                        .x
-                        .quantity
-                        .say(self.x.low + (to - from) / plot.width * (self.x.high - self.x.low));
-                    if text_width(&said) + 8.0 < to - from {
-                        _ = write!(
-                            out,
-                            "<text class=\"o{ink}{variant}\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{said}</text>",
-                            number((from + to) / 2.0),
-                            number(middle + 4.0)
-                        );
-                    }
+                    self.draw_span(out, (ink, &variant), row_middle(*row), (from, to), tip, plot);
                 }
             }
+        }
+    }
+
+    /// One span of a row: its bar, and how long it is where that text fits.
+    fn draw_span(
+        &self,
+        out: &mut String,
+        (ink, variant): (u8, &str),
+        middle: f64,
+        (from, to): (f64, f64),
+        tip: &str,
+        plot: &PlotArea,
+    ) {
+        _ = write!(
+            out,
+            "<rect class=\"edge i{ink}{variant}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"24\">\
+             <title>{}</title></rect>",
+            number(from),
+            number(middle - 12.0),
+            number((to - from).max(0.0)),
+            escape(tip)
+        );
+        let length = self.x.low + (to - from) / plot.width * (self.x.high - self.x.low);
+        let said = self.x.quantity.say(length);
+        if text_width(&said) + 8.0 < to - from {
+            _ = write!(
+                out,
+                "<text class=\"o{ink}{variant}\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{said}</text>",
+                number((from + to) / 2.0),
+                number(middle + 4.0)
+            );
         }
     }
 }

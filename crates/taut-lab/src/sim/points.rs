@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use taut_core::Duration;
 
 use super::collect::Key;
-use crate::data::{PacketPoint, PointKind};
+use crate::data::{LossWindow, PacketPoint, PointKind, Traced};
 use crate::stats::Thinned;
 use crate::view;
 
@@ -167,6 +167,20 @@ impl Points {
             windows,
             losses: self.losses,
         }
+    }
+}
+
+impl Kept {
+    /// The packets and the losses of the flows with these keys.
+    pub(super) fn of(self, keys: &BTreeMap<Key, u32>) -> (Vec<PacketPoint>, Traced) {
+        let known = self.points.into_iter().filter_map(|(key, point)| Some((*keys.get(&key)?, point)));
+        let packets = known.map(|(flow, point)| PacketPoint { flow, ..point }).collect();
+        let windows = self.windows.into_iter().filter_map(|window| {
+            let (t_s, from_s, to_s, losses) = (window.t_s, window.from_s, window.to_s, window.losses);
+            Some(LossWindow { flow: *keys.get(&window.key)?, t_s, from_s, to_s, losses })
+        });
+        let windows = windows.collect();
+        (packets, Traced { whole_until_s: self.whole_until_s, losses: self.losses, windows })
     }
 }
 

@@ -205,9 +205,16 @@ impl Stack {
                 self.counters.frag_creates += len.div_ceil(size) as u64;
             }
         }
+        self.count_sent(kind, message.len(), meta.segment);
+        self.make_ready(now, id.slot);
+        Ok(())
+    }
+
+    /// Counts what a call has sent: `len` bytes, in datagrams of `segment` if they are several.
+    fn count_sent(&mut self, kind: DatagramKind, len: usize, segment: Option<u16>) {
         match kind {
             DatagramKind::Udp => {
-                let count = meta.segment.map_or(1, |size| message.len().div_ceil(size.max(1).into()).max(1));
+                let count = segment.map_or(1, |size| len.div_ceil(size.max(1).into()).max(1));
                 self.counters.udp_out_datagrams += count as u64;
             }
             DatagramKind::Ping => {
@@ -219,8 +226,6 @@ impl Stack {
                 self.counters.icmp_out_echo_reps += 1;
             }
         }
-        self.make_ready(now, id.slot);
-        Ok(())
     }
 
     /// The bytes that are sent: the payload of UDP, or if headers cannot be put in front of it later, all of what the IP
