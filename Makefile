@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flo
 
 bench-live: ## the small queue beside the kernel, and two shards beside one: backlog, ping, goodput, CPU (9 min; DEVICE=front CONTROL=bbr)
 	RUNS=$(or $(RUNS),3) $(CARGO) test --release --locked -p taut --test it -- --ignored --nocapture --test-threads 1 below:: shards::two_shards_beside_one
+
+bench-small-queue: ## the small queue in virtual time, by device, rate, control and offload: worst of STARTS=1 (LATE=busy; ONLY="1gbit;cubic")
+	$(CARGO) test --release --locked --quiet -p taut-sim --test it -- --ignored --nocapture small_queue::make_table
 
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
 	@CARGO=$(CARGO) scripts/planted $(ARGS)
