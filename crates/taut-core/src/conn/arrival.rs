@@ -80,7 +80,7 @@ impl Conn {
         // Fourth, the SYN.
         if flags.contains(TcpFlags::SYN) {
             self.agree(cx, header, mark);
-            self.note_heard(cx.now);
+            self.note_arrival(cx.now);
             if acks_syn {
                 self.on_syn_data_answered(cx, header.ack);
                 self.news.writable |= self.is_open_early();
@@ -179,7 +179,7 @@ impl Conn {
             self.challenge(cx);
             return Consequence::None;
         }
-        self.note_heard(cx.now);
+        self.note_arrival(cx.now);
         let acked = (!ends_handshake).then(|| ack.saturating_sub(self.tx.una()));
         let urgency = self.note_marks(header, acked, &payload, gso_size, mark);
         let rtt = self.timestamp_rtt(cx, header);

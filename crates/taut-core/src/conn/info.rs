@@ -237,7 +237,7 @@ impl Conn {
             ato: delayed_ack.ato(),
             last_data_sent: now.since(recovery.last_sent_at()),
             last_data_recv: delayed_ack.since_last_data(now),
-            last_ack_recv: now.since(self.heard_at()),
+            last_ack_recv: now.since(self.arrived_at()),
             snd_cwnd: self.tx.congestion().cwnd(),
             snd_ssthresh: self.tx.congestion().ssthresh(),
             snd_wnd: self.tx.window_bytes(),

@@ -22,9 +22,9 @@ pub(super) struct Timers {
     /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
     phase: Instant,
     /// When the last segment from the peer arrived; while window probes are unanswered, when the first of them left.
-    heard: Instant,
+    arrived: Instant,
     /// Unanswered zero-window or keepalive probes, and attempts to send that a queue of this host dropped.
-    window_probes: u8,
+    unanswered: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
     window_probe_backoff: u8,
     /// Retransmission timeouts, without those of SYNs, wrapping as Linux's count does.
@@ -37,8 +37,8 @@ impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             phase: Instant::NEVER,
-            heard: now,
-            window_probes: 0,
+            arrived: now,
+            unanswered: 0,
             window_probe_backoff: 0,
             timeouts: 0,
             challenged_ms: 0,
@@ -109,7 +109,7 @@ impl Conn {
         self.timers.timeouts = self.timers.timeouts.wrapping_add(1);
         // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive. But nobody
         // waits for the data of an orphan.
-        let answers = self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX;
+        let answers = self.tx.window_bytes() == 0 && cx.now.since(self.timers.arrived) <= RTO_MAX;
         if answers && !self.flags.orphan {
             self.tx.excuse_timeout();
         } else if self.must_go(cx) {
@@ -219,8 +219,8 @@ impl Conn {
         if self.timers.phase == Instant::NEVER {
             let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
             self.timers.phase = now + backed_off(base, self.timers.window_probe_backoff);
-            if let Some(timeout) = self.user_timeout().filter(|_| self.timers.window_probes > 0) {
-                self.timers.phase = self.timers.phase.min(self.timers.heard + timeout);
+            if let Some(timeout) = self.user_timeout().filter(|_| self.timers.unanswered > 0) {
+                self.timers.phase = self.timers.phase.min(self.timers.arrived + timeout);
             }
         }
     }
@@ -235,7 +235,7 @@ impl Conn {
 
     /// Data leaves. While this host drops what is handed out, the timer stays: it says when the next attempt counts.
     pub(super) fn cancel_unneeded_probe(&mut self) {
-        if self.timers.window_probes == 0 {
+        if self.timers.unanswered == 0 {
             self.cancel_window_probe();
         }
     }
@@ -267,8 +267,8 @@ impl Conn {
     /// An attempt that nothing has answered yet. Ends the connection, and returns false, if there were too many. A peer that
     /// answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does not is gone.
     fn count_attempt(&mut self, cx: &mut StackCx<'_>) -> bool {
-        let asked = self.timers.window_probes > 0;
-        let since = asked.then_some(self.timers.heard);
+        let asked = self.timers.unanswered > 0;
+        let since = asked.then_some(self.timers.arrived);
         // The time that has just passed.
         let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
         let backoff = self.timers.window_probe_backoff;
@@ -280,14 +280,14 @@ impl Conn {
             self.abort_for_memory(cx);
             return false;
         }
-        if over || self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1), waited) {
+        if over || self.has_waited_too_long(cx, since, self.timers.unanswered.saturating_add(1), waited) {
             self.give_up(cx);
             return false;
         }
         if !asked {
-            self.timers.heard = cx.now;
+            self.timers.arrived = cx.now;
         }
-        self.timers.window_probes = self.timers.window_probes.saturating_add(1);
+        self.timers.unanswered = self.timers.unanswered.saturating_add(1);
         true
     }
 
@@ -299,7 +299,7 @@ impl Conn {
         if self.timers.phase != Instant::NEVER {
             return;
         }
-        let attempts = self.timers.window_probes;
+        let attempts = self.timers.unanswered;
         if self.count_attempt(cx) {
             self.timers.window_probe_backoff = attempts;
             self.arm_window_probe(cx.now);
@@ -308,7 +308,7 @@ impl Conn {
 
     /// Probes that nothing has answered yet.
     pub(super) const fn unanswered_probes(&self) -> u8 {
-        self.timers.window_probes
+        self.timers.unanswered
     }
 
     /// Retransmission timeouts, those of SYNs included.
@@ -317,14 +317,14 @@ impl Conn {
     }
 
     /// When the last segment from the peer arrived.
-    pub(super) const fn heard_at(&self) -> Instant {
-        self.timers.heard
+    pub(super) const fn arrived_at(&self) -> Instant {
+        self.timers.arrived
     }
 
     /// A valid segment arrived.
-    pub(super) fn note_heard(&mut self, now: Instant) {
-        self.timers.heard = now;
-        self.timers.window_probes = 0;
+    pub(super) fn note_arrival(&mut self, now: Instant) {
+        self.timers.arrived = now;
+        self.timers.unanswered = 0;
     }
 
     /// SO_KEEPALIVE was set, or the connection opened.
@@ -371,22 +371,22 @@ impl Conn {
             return;
         }
         // A peer that sent a segment meanwhile is alive.
-        let due = self.timers.heard + keepalive.idle;
-        if due > cx.now && self.timers.window_probes == 0 {
+        let due = self.timers.arrived + keepalive.idle;
+        if due > cx.now && self.timers.unanswered == 0 {
             self.set_keepalive_at(due);
             return;
         }
         let user_timeout = self.user_timeout();
         let gone = match user_timeout {
-            Some(timeout) => self.timers.window_probes > 0 && cx.now.since(self.timers.heard) >= timeout,
-            None => self.timers.window_probes >= keepalive.count,
+            Some(timeout) => self.timers.unanswered > 0 && cx.now.since(self.timers.arrived) >= timeout,
+            None => self.timers.unanswered >= keepalive.count,
         };
         if gone {
             self.flags.rst_due = true;
             return self.give_up(cx);
         }
         // With a user timeout, the count does not end it.
-        self.timers.window_probes = self.timers.window_probes.saturating_add(1);
+        self.timers.unanswered = self.timers.unanswered.saturating_add(1);
         cx.counters.tcp_keepalive += 1;
         self.flags.window_probe_due = true;
         self.set_keepalive_at(cx.now + keepalive.interval);

@@ -150,8 +150,8 @@ const DEVICES: [(&str, Completions); 6] = [
 ];
 
 /// A table with the worst of all runs in each row; runs that miss an aim are listed below it.
-/// `make bench-small-queue`; ONLY="1gbit;cubic" for a part, STARTS=20 for as many starts of each, LATE=quiet or
-/// busy for a thread that wakes up as late as on such a machine, as above a packet socket.
+/// `make bench-small-queue`; ONLY="1gbit;cubic" for a part, STARTS=20 for as many starts of each, LATE=quiet
+/// or busy for a thread that wakes up as late as on such a machine, as above a packet socket.
 #[test]
 #[ignore = "prints a table"]
 fn make_table() {
