@@ -49,7 +49,7 @@ cross-check: ## one flow over thirteen links, simulated and on a TUN: goodput mu
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-cli --test it -- --ignored --nocapture thirteen_links
 
-spec: ## the numbered statements of docs/, and the requirements of RFCs, with the result of their tests
+spec: ## the numbered statements of docs/spec/, and the requirements of RFCs, with the result of their tests
 	@CARGO=$(CARGO) scripts/spec $(ARGS)
 
 spec-red: ## break the code edit by edit, and see the statement's tests fail (resumable; ARGS="RTO-4 rack")

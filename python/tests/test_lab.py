@@ -1,4 +1,4 @@
-"""Scenarios, figures and errors. The numbers are those of the statements in docs/python.md."""
+"""Scenarios, figures and errors. The numbers are those of the statements in docs/spec/python.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run in programs that are not ours. The number is that of the statement in docs/python.md.
+"""The files of a run in programs that are not ours. The number is that of the statement in docs/spec/python.md.
 
 `make python-test` installs these programs, and builds the command with `--features parquet` for a run's Parquet.
 """

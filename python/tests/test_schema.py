@@ -1,4 +1,4 @@
-"""The schema of scenarios, by a validator that is not ours. The number is that of the statement in docs/python.md."""
+"""The schema of scenarios, by a validator that is not ours. The number is that of the statement in docs/spec/python.md."""
 
 from __future__ import annotations
 

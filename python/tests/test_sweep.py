@@ -1,4 +1,4 @@
-"""Sweeps, on this machine and on a Ray cluster. The numbers are those of the statements in docs/python.md.
+"""Sweeps, on this machine and on a Ray cluster. The numbers are those of the statements in docs/spec/python.md.
 
 TAUT_SWEEP_RUNS is the number of runs of the sweep that loses a node: 40, or 2,000 by `make sweep-2000`.
 """

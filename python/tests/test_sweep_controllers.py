@@ -1,4 +1,4 @@
-"""Congestion controllers in Python in sweeps, on this machine and on a Ray cluster. The numbers are those of docs/python.md."""
+"""Congestion controllers in Python in sweeps, on this machine and on a Ray cluster. The numbers are those of docs/spec/python.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-//! Packets of strangers beside TCP, and the memory that they cost: docs/ip.md, "Bad input". Memory is that
-//! which the test's own thread has allocated and not freed. The stack has 10.9.0.1 and fd09::1.
+//! Packets of strangers beside TCP, and the memory that they cost: docs/spec/ip.md, "Bad input". Memory is
+//! that which the test's own thread has allocated and not freed. The stack has 10.9.0.1 and fd09::1.
 #![allow(unsafe_code, reason = "counts what is allocated")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

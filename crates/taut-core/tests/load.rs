@@ -1,5 +1,6 @@
 //! Many connections at the same time, each used now and then, each replaced when it is over: the statement LOAD-1
-//! of docs/reliability.md. A test binary of its own, because it counts every allocation. `make load` runs the long case.
+//! of docs/spec/reliability.md. A test binary of its own, because it counts every allocation. `make load`
+//! runs the long case.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cmp::Reverse;

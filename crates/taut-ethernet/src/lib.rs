@@ -31,8 +31,8 @@
 //! | `advertiser.rs` | when a router advertises, pure |
 //! | `random.rs` | times and numbers that others cannot guess |
 //!
-//! The numbered statements, with the sources of all numbers, are in docs/ethernet.md; those of the services
-//! in docs/gateway.md.
+//! The numbered statements, with the sources of all numbers, are in docs/spec/ethernet.md; those of the
+//! services in docs/spec/gateway.md.
 
 #![no_std]
 #![forbid(unsafe_code)]

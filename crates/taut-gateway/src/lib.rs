@@ -16,7 +16,7 @@
 //! | `doors/` | a guest in a namespace, [`Machines`] at a Unix socket, forwarded ports, clients of a proxy |
 //! | `sandbox.rs` | what a running gateway may not do |
 //!
-//! The behaviour is in `docs/gateway.md`, statement by statement (GW, VM).
+//! The behaviour is in `docs/spec/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
 
 mod doors;

@@ -1,5 +1,5 @@
 //! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18 of
-//! `docs/gateway.md`.
+//! `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ its sockets ── far: 10.50.0.1, fd50::1

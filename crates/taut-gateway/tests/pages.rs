@@ -1,5 +1,5 @@
 //! What a packet for the guest costs to write, by the place in a page where its payload begins: the figures
-//! of GW-94 in `docs/gateway.md`. `make gateway-pages`; six seconds.
+//! of GW-94 in `docs/spec/gateway.md`. `make gateway-pages`; six seconds.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "tests")]
 

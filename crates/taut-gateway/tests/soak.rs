@@ -1,5 +1,6 @@
 //! Flows without end: guests come and go, upstreams answer, refuse, reset and keep silent, for hours of
-//! virtual time. GW-73 of `docs/gateway.md`. A test binary of its own, because it counts what is allocated.
+//! virtual time. GW-73 of `docs/spec/gateway.md`. A test binary of its own, because it counts what is
+//! allocated.
 //! `make gateway-soak` runs ten million.
 //!
 //! ```text

@@ -19,7 +19,7 @@
 //!   parse/           run/   sockets/                 host.rs               host/link.rs        run/expect.rs
 //! ```
 //!
-//! docs/packets.md has the language and its differences from packetdrill's.
+//! docs/reference/packets.md has the language and its differences from packetdrill's.
 
 mod code;
 mod commands;

@@ -7,7 +7,8 @@
 //! | `packet.rs` | what follows `<` and `>` |
 //! | `call.rs` | system calls and their arguments |
 //!
-//! The language is that of packetdrill's published reference; docs/packets.md has the table of what is taken.
+//! The language is that of packetdrill's published reference; docs/reference/packets.md has the table of what
+//! is taken.
 
 mod call;
 mod packet;

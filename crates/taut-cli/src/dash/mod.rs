@@ -10,7 +10,7 @@
 //! | `server.rs` | what the address answers |
 //! | `page/` | the page: files as they are in the binary |
 //!
-//! `top.rs` shows the same samples in a terminal. For users there is docs/dashboard.md.
+//! `top.rs` shows the same samples in a terminal. For users there is docs/guide/dashboard.md.
 
 pub mod access;
 pub mod feed;

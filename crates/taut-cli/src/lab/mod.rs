@@ -87,7 +87,7 @@ enum LabCommand {
         taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n  \
         taut lab run tsq pacing --live --device packet\n\n\
         Each scenario gets a directory with its tables, a report to open in a browser, and, for the first seed of each \
-        variant, its events, ACKs, intervals and packets; docs/lab.md describes the files.")]
+        variant, its events, ACKs, intervals and packets; docs/spec/lab.md describes the files.")]
     Run(RunArgs),
     /// Runs a scenario with every combination of changes
     #[command(

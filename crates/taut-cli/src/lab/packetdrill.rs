@@ -17,7 +17,7 @@ use crate::shared::output;
 #[command(after_help = "Example:\n  taut packetdrill crates/taut-script/scripts\n  \
     taut packetdrill --verbose --ip-version ipv6 retransmission.pkt\n\n\
     A folder stands for all .pkt files in it. Each script runs over both versions of IP, unless it or --ip-version \
-    names one. The exit code is 0 if all pass. docs/packets.md describes the language.")]
+    names one. The exit code is 0 if all pass. docs/reference/packets.md describes the language.")]
 pub(crate) struct PacketdrillArgs {
     /// Scripts, and folders with scripts
     #[arg(required = true, value_name = "FILE")]

@@ -114,7 +114,7 @@ fn on_ray(args: &SweepArgs, address: &str) -> anyhow::Result<()> {
     Err(error).with_context(|| {
         let python = python.display();
         format!(
-            "cannot start {python}: --ray needs Python with the packages taut_lab and ray (docs/python.md)"
+            "cannot start {python}: --ray needs Python with the packages taut_lab and ray (docs/guide/python.md)"
         )
     })
 }

@@ -36,7 +36,7 @@ use crate::shared::interrupt;
     taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
     taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    Details: docs/gateway.md")]
+    Details: docs/guide/gateway.md")]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
     #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]

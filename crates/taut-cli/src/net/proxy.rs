@@ -31,7 +31,7 @@ use crate::shared::{interrupt, output, stack};
     curl --socks5-hostname 127.0.0.1:1080 http://example.com/\n  \
     curl --proxytunnel -x 127.0.0.1:1080 http://example.com/\n  \
     taut proxy --from-link 1080 --congestion bbr   # the far end\n\n\
-    The stack needs a link that leads to the network: docs/proxy.md")]
+    The stack needs a link that leads to the network: docs/guide/proxy.md")]
 pub(crate) struct ProxyArgs {
     /// SOCKS5 and HTTP CONNECT; repeatable [default: 127.0.0.1:1080]
     #[arg(help_heading = "Clients", long, value_name = "ADDRESS:PORT")]

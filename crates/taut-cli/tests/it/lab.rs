@@ -233,12 +233,12 @@ fn a_difficult_path_is_shared_with_the_kernel() {
     );
 }
 
-/// Links on which goodput is known to differ by more than 10 %; docs/cross-check.md says what is known of
-/// why.
+/// Links on which goodput is known to differ by more than 10 %; docs/data/2026-11-28-cross-check.md says what
+/// is known of why.
 const BEYOND: [&str; 2] = ["100 Mbit/s, 40 ms, 0.1 BDP", "10 Mbit/s, 40 ms, 1 % lost, 0.1 BDP"];
 
 /// Two independent paths to the same number, the simulator and live runs: `make cross-check`. Prints the
-/// table of docs/cross-check.md.
+/// table of docs/data/2026-11-28-cross-check.md.
 #[test]
 #[ignore = "takes eight minutes of an idle machine: make cross-check"]
 fn live_goodput_is_the_simulators_on_thirteen_links() {

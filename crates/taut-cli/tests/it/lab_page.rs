@@ -1,12 +1,12 @@
-//! The samples of docs/lab.md are what the commands print. What is printed after `…`, and of live runs, is
-//! not compared: the first is left out, the second differs from run to run.
+//! The samples of docs/spec/lab.md are what the commands print. What is printed after `…`, and of live runs,
+//! is not compared: the first is left out, the second differs from run to run.
 
 use std::path::Path;
 use std::process::Command;
 
 use taut_testbed::Scratch;
 
-const PAGE: &str = include_str!("../../../../docs/lab.md");
+const PAGE: &str = include_str!("../../../../docs/spec/lab.md");
 
 /// The blocks of code in this language.
 fn blocks(language: &str) -> impl Iterator<Item = &'static str> {

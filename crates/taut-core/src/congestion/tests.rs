@@ -1,5 +1,5 @@
-//! The statements of docs/congestion-control.md about windows: CUBIC, Reno, slow start, idle and unused windows. BBR's
-//! are in `bbr/tests/`, DCTCP's in `dctcp.rs`.
+//! The statements of docs/spec/congestion.md about windows: CUBIC, Reno, slow start, idle and unused windows.
+//! BBR's are in `bbr/tests/`, DCTCP's in `dctcp.rs`.
 
 mod cubic;
 mod hystart;

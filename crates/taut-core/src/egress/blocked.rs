@@ -5,7 +5,7 @@
 //! One table, in the order in which the gates are asked: when two are shut, the earlier one is named. So
 //! "cwnd" does not say that the peer's window would have had room, only that it was not asked. From this
 //! table come [`Blocked`], [`Gate`], the names and advice of `taut explain`, the columns of the lab's files,
-//! and the table in docs/send-path.md.
+//! and the table in docs/spec/send-path.md.
 
 use core::fmt;
 
@@ -197,12 +197,12 @@ mod tests {
         assert_eq!(Gate::by_name("moon-phase"), None);
     }
 
-    /// docs/send-path.md has the same table.
+    /// docs/spec/send-path.md has the same table.
     #[test]
     fn the_document_has_this_table() {
-        let document = include_str!("../../../../docs/send-path.md");
+        let document = include_str!("../../../../docs/spec/send-path.md");
         let rows: String =
             Gate::ALL.iter().map(|gate| format!("| `{}` | {} |\n", gate.name(), gate.shut_when())).collect();
-        assert!(document.contains(&rows), "docs/send-path.md should have:\n{rows}");
+        assert!(document.contains(&rows), "docs/spec/send-path.md should have:\n{rows}");
     }
 }

@@ -1,5 +1,6 @@
-//! No ACK costs more than a bounded number of steps, whatever a peer sends: docs/send-path.md, "Bounded work".
-//! RFC 6675 and 8985 leave the work open; CVE-2018-5390 and CVE-2019-11477 to 11479 are what became of that elsewhere.
+//! No ACK costs more than a bounded number of steps, whatever a peer sends: docs/spec/send-path.md, "Bounded
+//! work". RFC 6675 and 8985 leave the work open; CVE-2018-5390 and CVE-2019-11477 to 11479 are what became of
+//! that elsewhere.
 //!
 //! Each test plays a pattern against `SEGS` segments in flight, and against four times as many. A step is a record that
 //! is visited or moved (`words/steps.rs`).

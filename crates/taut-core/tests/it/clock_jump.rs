@@ -1,5 +1,6 @@
-//! The clock jumps an hour ahead, as when the process or its machine was stopped: JUMP-1 to JUMP-5 of docs/reliability.md.
-//! Every timer that passed meanwhile fires once; what it counts are attempts, so nothing is given up that has not been tried.
+//! The clock jumps an hour ahead, as when the process or its machine was stopped: JUMP-1 to JUMP-5 of
+//! docs/spec/reliability.md. Every timer that passed meanwhile fires once; what it counts are attempts, so
+//! nothing is given up that has not been tried.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! A peer that lies about congestion marks: ATK-24 and ATK-25 of docs/reliability.md.
+//! A peer that lies about congestion marks: ATK-24 and ATK-25 of docs/spec/reliability.md.
 //!
 //! A count that says too much makes its own connection slow, and no more than that: it never stops it, and costs nobody else.
 //! A count that says too little is no lie that a sender could see; it gets what a peer without ECN gets, and its queues drop.

@@ -1,4 +1,4 @@
-//! TCP Fast Open, statement by statement (docs/fast-open.md): RFC 7413, and the numbers of Linux 6.18.
+//! TCP Fast Open, statement by statement (docs/spec/fast-open.md): RFC 7413, and the numbers of Linux 6.18.
 
 use crate::support;
 

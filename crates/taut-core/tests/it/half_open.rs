@@ -1,5 +1,5 @@
 //! What a listener remembers of a SYN until its handshake is complete: the statements HALF-1 to HALF-12 of
-//! docs/reliability.md. The sizes are tested in `src/stack/half_open.rs` and `size.rs`.
+//! docs/spec/reliability.md. The sizes are tested in `src/stack/half_open.rs` and `size.rs`.
 
 use crate::support;
 

@@ -1,5 +1,6 @@
-//! Peers and strangers that try to cost a stack something: docs/reliability.md, ATK-3 and following. `attacks.rs` has the
-//! packets that must not be believed; here are the patterns that cost work, memory or bandwidth.
+//! Peers and strangers that try to cost a stack something: docs/spec/reliability.md, ATK-3 and following.
+//! `attacks.rs` has the packets that must not be believed; here are the patterns that cost work, memory or
+//! bandwidth.
 
 use crate::support;
 

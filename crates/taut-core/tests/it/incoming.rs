@@ -1,5 +1,5 @@
-//! Flows that an application decides about: the statements IN-3 to IN-20, 39 and 40 of docs/ip.md. Those about prefixes and sizes are
-//! tested in `src/stack/incoming`.
+//! Flows that an application decides about: the statements IN-3 to IN-20, 39 and 40 of docs/spec/ip.md. Those
+//! about prefixes and sizes are tested in `src/stack/incoming`.
 
 use crate::support;
 

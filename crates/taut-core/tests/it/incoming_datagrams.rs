@@ -1,5 +1,5 @@
-//! Flows of datagrams that an application decides about: the statements IN-21 to IN-36 of docs/ip.md. A stack at 10.9.0.1 and
-//! fd09::1 stands in for everybody; packets are written by hand.
+//! Flows of datagrams that an application decides about: the statements IN-21 to IN-36 of docs/spec/ip.md. A
+//! stack at 10.9.0.1 and fd09::1 stands in for everybody; packets are written by hand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! UDP, ping and fragments, statement by statement: docs/ip.md. A stack at 10.9.0.1 and fd09::1 and its peer at .2 and ::2,
-//! over links without delay; or one stack alone, and packets written by hand.
+//! UDP, ping and fragments, statement by statement: docs/spec/ip.md. A stack at 10.9.0.1 and fd09::1 and its
+//! peer at .2 and ::2, over links without delay; or one stack alone, and packets written by hand.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Memory, bounded as memory: docs/reliability.md, MEM-4 to 13, but 10 is in `size.rs`. MEM-1 to 3 are in `src/buffers/budget.rs`.
+//! Memory, bounded as memory: docs/spec/reliability.md, MEM-4 to 13, but 10 is in `size.rs`. MEM-1 to 3 are
+//! in `src/buffers/budget.rs`.
 
 use crate::support;
 

@@ -1,5 +1,6 @@
-//! Addresses, routes and the MTU, changed while a stack runs, and senders that cannot be: docs/ip.md. A stack at 10.9.0.1/24 and
-//! fd09::1/64 and its peer at .2 and ::2, over links without delay; or one stack alone, and packets written by hand.
+//! Addresses, routes and the MTU, changed while a stack runs, and senders that cannot be: docs/spec/ip.md. A
+//! stack at 10.9.0.1/24 and fd09::1/64 and its peer at .2 and ::2, over links without delay; or one stack
+//! alone, and packets written by hand.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

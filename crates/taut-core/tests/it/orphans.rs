@@ -1,5 +1,5 @@
-//! Connections that their application has released end in bounded time, and are bounded in number: docs/reliability.md, ORPH-1
-//! to 8.
+//! Connections that their application has released end in bounded time, and are bounded in number:
+//! docs/spec/reliability.md, ORPH-1 to 8.
 
 use crate::support;
 

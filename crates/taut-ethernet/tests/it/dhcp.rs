@@ -1,4 +1,4 @@
-//! An address of IPv4 from a server: the statements DHCP of docs/ethernet.md. One host at the station
+//! An address of IPv4 from a server: the statements DHCP of docs/spec/ethernet.md. One host at the station
 //! 02:00:00:00:00:02, and a server whose messages are written by hand.
 
 use crate::link;

@@ -1,4 +1,5 @@
-//! The statements of docs/ethernet.md: ARP and neighbour discovery, and what floods and lies can do to them.
+//! The statements of docs/spec/ethernet.md: ARP and neighbour discovery, and what floods and lies can do to
+//! them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

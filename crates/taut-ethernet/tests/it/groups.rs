@@ -1,5 +1,5 @@
 //! Groups of multicast: what a link reports, how it answers queries, and who receives a group's datagrams:
-//! the statements IGMP, MLD and MCAST of docs/ethernet.md. One host at the station 02:00:00:00:00:02.
+//! the statements IGMP, MLD and MCAST of docs/spec/ethernet.md. One host at the station 02:00:00:00:00:02.
 
 use crate::link;
 

@@ -1,5 +1,6 @@
 //! A host serves the others on its link, with DHCP and as their router: the statements VM-3
-//! to 9 and VM-12 to 14 of docs/gateway.md. Messages of clients are written by hand, by the places of RFC
+//! to 9 and VM-12 to 14 of docs/spec/gateway.md. Messages of clients are written by hand, by the places of
+//! RFC
 //! 2131 §2, or come from the link layer of another host; both are at one wire without delay, in virtual time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,5 @@
 //! Where a byte is copied between the host's socket and the guest's link, and how bytes are cut into pieces
-//! and packets: GW-79 and 87 of `docs/gateway.md`.
+//! and packets: GW-79 and 87 of `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   down   host's kernel ─ recv ─▶ one block ───────────────────────────▶ the packet that the device gets

@@ -1,5 +1,5 @@
 //! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20 and 76 of
-//! `docs/gateway.md`.
+//! `docs/spec/gateway.md`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! ICMP errors from a router beyond the gateway, about UDP and pings of the kernel in one namespace: GW-82
-//! and 83 of `docs/gateway.md`.
+//! and 83 of `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets, 10.96.0.2 ── veth ── router: 10.96.0.1

@@ -1,4 +1,4 @@
-//! The end of a stream that is there with its last bytes: GW-97 of `docs/gateway.md`.
+//! The end of a stream that is there with its last bytes: GW-97 of `docs/spec/gateway.md`.
 #![cfg(target_os = "linux")]
 
 use crate::support::one_server;

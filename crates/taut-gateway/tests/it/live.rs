@@ -1,5 +1,5 @@
 //! The gateway between the kernel's clients in one namespace and its servers in another: GW-21 to 26, 30 to
-//! 32, 77 and 78 of `docs/gateway.md`.
+//! 32, 77 and 78 of `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   near: 10.7.0.1, default route ── TUN ── 10.7.0.2, the gateway's stack │ the gateway's sockets ── far: 10.50.0.0/16

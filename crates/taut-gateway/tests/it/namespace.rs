@@ -1,5 +1,5 @@
-//! A command in a namespace of its own, by the example `run`: GW-27 to 29 of `docs/gateway.md`. `cargo test`
-//! builds the example together with this test.
+//! A command in a namespace of its own, by the example `run`: GW-27 to 29 of `docs/spec/gateway.md`. `cargo
+//! test` builds the example together with this test.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};

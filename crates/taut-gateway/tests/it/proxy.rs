@@ -1,5 +1,5 @@
 //! A proxy between clients in one namespace and servers in another, with a stack of taut's as the sender:
-//! PX-7 to 13 and 18 of `docs/proxy.md`.
+//! PX-7 to 13 and 18 of `docs/spec/proxy.md`.
 //!
 //! ```text
 //!   near: clients ── the proxy's listener │ the proxy's stack, 10.7.0.2 ── TUN ── 10.7.0.1: far, with 10.50.0.0/16

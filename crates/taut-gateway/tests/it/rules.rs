@@ -1,4 +1,4 @@
-//! Rules, names and questions, in virtual time: GW-10 to 19 of `docs/gateway.md`.
+//! Rules, names and questions, in virtual time: GW-10 to 19 of `docs/spec/gateway.md`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

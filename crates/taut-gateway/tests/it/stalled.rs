@@ -1,4 +1,4 @@
-//! A short piece that the upstream makes wait: GW-80 of `docs/gateway.md`.
+//! A short piece that the upstream makes wait: GW-80 of `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   guest: "a"           ──▶ the upstream takes it

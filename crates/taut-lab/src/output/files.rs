@@ -1,4 +1,4 @@
-//! The files that runs leave in a directory (docs/lab.md describes them). Everything is written under a
+//! The files that runs leave in a directory (docs/spec/lab.md describes them). Everything is written under a
 //! temporary name and renamed when complete, so the final name never holds a half-written result. Called by
 //! the command.
 

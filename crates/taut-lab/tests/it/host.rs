@@ -1,5 +1,5 @@
 //! What hosts are like by `host = "…"`, and how seeds differ. The numbers are those of the statements in
-//! docs/lab.md.
+//! docs/spec/lab.md.
 
 use std::collections::BTreeMap;
 

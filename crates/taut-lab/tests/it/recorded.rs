@@ -1,4 +1,4 @@
-//! Scenarios over recorded lines. The numbers are those of the statements in docs/lab.md.
+//! Scenarios over recorded lines. The numbers are those of the statements in docs/spec/lab.md.
 
 use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunData};

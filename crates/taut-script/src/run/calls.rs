@@ -190,7 +190,7 @@ impl Runner {
                 let (len, flags) = (self.len(call, 4)?, self.arg_or(call, 5, 0)?);
                 value(self.sockets.splice(from, to, len, flags).map(|len| len as i64))
             }
-            name => Err(format!("there is no call {name} here; docs/packets.md lists those that there are")),
+            name => Err(format!("there is no call {name} here; docs/reference/packets.md has the list")),
         }
     }
 

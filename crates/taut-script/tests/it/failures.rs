@@ -126,7 +126,7 @@ fn pkt_06_results_errors_and_what_calls_write_are_compared() {
             "setsockopt: the stack's sockets have no option TCP_MD5SIG",
         ),
         ("+0 send(4, ..., 1, MSG_OOB) = 1", "send: the stack's sockets have no MSG_OOB"),
-        ("+0 mmap(4) = 0", "there is no call mmap here; docs/packets.md lists those that there are"),
+        ("+0 mmap(4) = 0", "there is no call mmap here; docs/reference/packets.md has the list"),
         ("+0 read(4, ..., WHAT) = 0", "WHAT is no constant that is known here"),
         ("+0 read(4) = 0", "read has 1 arguments only"),
         ("+0 write(4, ..., 99999999999) = 0", "99999999999 bytes: a buffer has at most 1073741824"),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Packets per second of processor time: the simulator and ns-3 over the same network, in one run.
 # Needs ns-3 (Debian: apt-get install libns3-dev) and a C++ compiler; builds both.
-# Both model every packet and every queue, and payloads are only lengths in both. Figures are in docs/lab.md.
+# Both model every packet and every queue, and payloads are only lengths in both. Figures are in docs/spec/lab.md.
 #
 #   compare.sh [flows] [bottleneck in Gbit/s] [virtual seconds] [repetitions]
 set -eu

@@ -1,5 +1,5 @@
 //! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` of commit 529471b5 does, on paths whose queue is one
-//! bandwidth-delay product. `--nocapture` prints what docs/results.md says of them.
+//! bandwidth-delay product. `--nocapture` prints what docs/data/2026-11-28-results.md says of them.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};

@@ -1,5 +1,5 @@
 //! How fast a sender recovers: after slow start has overshot, after a blackout, and while packets are
-//! reordered. `--nocapture` prints the figures of docs/congestion.md.
+//! reordered. `--nocapture` prints the figures of docs/data/2026-11-28-congestion.md.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,5 +1,6 @@
-//! Cancellation (docs/sockets.md, "Futures that are dropped"): every future that this crate makes, polled so many times and
-//! dropped, for every number of polls until it is ready, with a packet that passes between two polls.
+//! Cancellation (docs/spec/sockets.md, "Futures that are dropped"): every future that this crate makes,
+//! polled so many times and dropped, for every number of polls until it is ready, with a packet that passes
+//! between two polls.
 #![cfg(all(feature = "hyper", feature = "axum"))]
 
 use crate::wire;

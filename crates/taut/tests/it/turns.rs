@@ -1,4 +1,5 @@
-//! Turns of writers and readers (docs/sockets.md, "Turns"): tasks of one thread whose connections always have room, or data.
+//! Turns of writers and readers (docs/spec/sockets.md, "Turns"): tasks of one thread whose connections always
+//! have room, or data.
 #![cfg(feature = "tokio")]
 
 use crate::pair;

@@ -1,5 +1,5 @@
 //! `taut gateway --run`: a command in a namespace of its own, with a network through the namespace of the
-//! test; as GW-27 to 29 of `docs/gateway.md`, by the command.
+//! test; as GW-27 to 29 of `docs/spec/gateway.md`, by the command.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
 //! `taut gateway --qemu` with Debian's kernel as its guest, in an emulated machine: VM-19 of
-//! `docs/gateway.md`.
+//! `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   guest: busybox, its DHCP client ── virtio-net ── QEMU ── Unix socket ── taut gateway, user 65534 ── servers

@@ -1,5 +1,6 @@
 //! `taut gateway --run` under load: many connections at once, and many short fetches over TLS, as a package
-//! manager makes them: GW-74 and 75 of `docs/gateway.md`. `make gateway-load` has ten thousand connections.
+//! manager makes them: GW-74 and 75 of `docs/spec/gateway.md`. `make gateway-load` has ten thousand
+//! connections.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

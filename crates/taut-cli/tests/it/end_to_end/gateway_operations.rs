@@ -1,5 +1,5 @@
 //! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens
-//! to the host: GW-62 to 70, 89 and 91 of `docs/gateway.md`.
+//! to the host: GW-62 to 70, 89 and 91 of `docs/spec/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

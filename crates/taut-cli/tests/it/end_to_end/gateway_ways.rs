@@ -1,5 +1,5 @@
 //! `taut gateway` for guests that it has not started: `--netns`, `--tun`, and virtual machines at `--qemu`,
-//! `--passt` and `--vfkit`, which stacks of taut's play. VM-20 and 21 of `docs/gateway.md`.
+//! `--passt` and `--vfkit`, which stacks of taut's play. VM-20 and 21 of `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! `taut proxy` with curl: PX-14 to 17 and 19 of `docs/proxy.md`, and its three worked cases over emulated links.
+//! `taut proxy` with curl: PX-14 to 17 and 19 of `docs/spec/proxy.md`, and its three worked cases over
+//! emulated links.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -282,7 +283,7 @@ struct Case {
     options: &'static [&'static str],
 }
 
-/// The cases of `docs/proxy.md`.
+/// The cases of `docs/spec/proxy.md`.
 const CASES: [Case; 3] = [
     Case {
         name: "a satellite",

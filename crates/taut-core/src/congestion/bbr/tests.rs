@@ -1,4 +1,4 @@
-//! BBR's statements in docs/congestion-control.md, one ACK at a time. The scene: segments of 1000 bytes, a least
+//! BBR's statements in docs/spec/congestion.md, one ACK at a time. The scene: segments of 1000 bytes, a least
 //! round-trip time of 40 ms and a bandwidth of 2500 segments a second, so that the bandwidth-delay product is 100.
 
 mod control;

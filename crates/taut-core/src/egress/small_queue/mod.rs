@@ -1,5 +1,5 @@
 //! TCP Small Queues, the last gate: how much of a connection may be below TCP. The statements TSQ of
-//! docs/send-path.md. Called by `plan`, by `commit`, and by the stack when tickets come back.
+//! docs/spec/send-path.md. Called by `plan`, by `commit`, and by the stack when tickets come back.
 //!
 //! ```text
 //!   rule.rs       Linux's rule: two packets or a millisecond of the rate. TsqMode, SmallQueue, truesize

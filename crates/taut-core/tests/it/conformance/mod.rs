@@ -1,4 +1,4 @@
-//! Requirements of RFCs, as packet traces: those of docs/conformance.md that no other test shows.
+//! Requirements of RFCs, as packet traces: those of docs/spec/conformance.md that no other test shows.
 //!
 //! ```text
 //!   opening    addresses, segment sizes, SYNs that are lost

@@ -1,5 +1,5 @@
-//! Loss recovery's behaviour, statement by statement (docs/recovery.md): every test bears the ID of the statement that
-//! it proves.
+//! Loss recovery's behaviour, statement by statement (docs/spec/recovery.md): every test bears the ID of the
+//! statement that it proves.
 //!
 //! One stack, a peer that the test plays, a clock that the test moves, and a congestion control that writes down what it
 //! is told ([`rig`]). Segments are numbered from 0; time is in milliseconds since the connection opened. Expected values

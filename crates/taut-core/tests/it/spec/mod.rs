@@ -2,7 +2,7 @@
 //! proves.
 //!
 //! One stack, a peer and a device that the test plays ([`rig`]), a clock that the test moves. Expected values
-//! are the formulas of the mechanisms, written out; `docs/deviations.md` lists where they differ from
+//! are the formulas of the mechanisms, written out; `docs/design/deviations.md` lists where they differ from
 //! Linux's, and why.
 //!
 //! ```text

@@ -522,7 +522,7 @@ fn tso_15_half_of_the_largest_window_is_pushed() {
 }
 
 /// The end of the write replaces that mark: one is kept, where Linux has one in each buffer
-/// (`docs/deviations.md`).
+/// (`docs/design/deviations.md`).
 #[test]
 fn tso_15_the_end_of_a_write_replaces_that_mark() {
     assert_eq!(pushed_segments(|rig, len| rig.write(len)), [60]);

@@ -1,6 +1,6 @@
-//! Statements TSQ-M1 to M14 and M19 to M25 of docs/send-path.md, on a device in virtual time: a line that
-//! sends one packet after the other, and completions that come at once, in batches, or late in any order.
-//! Connections always have data.
+//! Statements TSQ-M1 to M14 and M19 to M25 of docs/spec/send-path.md, on a device in virtual time: a line
+//! that sends one packet after the other, and completions that come at once, in batches, or late in any
+//! order. Connections always have data.
 
 use super::*;
 use crate::egress::blocked::Blocked;
