@@ -365,9 +365,9 @@ fn dash_12_a_thousand_connections_cost_the_stack_one_per_cent_at_most() {
     assert!(share <= 0.01, "{:.2} %: {cost:?} of {time:?}", share * 100.0);
 }
 
-/// The names in the table of docs/spec/dashboard.md, without those of `nstat`'s counters.
+/// The names in the table of docs/reference/metrics.md, without those of `nstat`'s counters.
 fn documented() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/dashboard.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `taut_"));
     rows.map(|row| format!("taut_{}", row.split('`').next().unwrap().split('{').next().unwrap())).collect()

@@ -5,3 +5,4 @@ mod end_to_end;
 mod lab;
 mod lab_page;
 mod own_controller;
+mod reference;

@@ -1,12 +1,12 @@
 //! Counters of a stack, by the names that `nstat` prints.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident = $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $field:ident = $name:literal,)*) => {
         /// Counts since the stack began.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
-            $($(#[$doc])* pub $field: u64,)*
+            $($(#[doc = $doc])+ pub $field: u64,)*
         }
 
         impl Counters {
@@ -18,6 +18,11 @@ macro_rules! counters {
             /// Name and value of each, in a fixed order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
+            }
+
+            /// Name of each and what it counts, in the same order.
+            pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
+                [$(($name, concat!($($doc),+))),*].into_iter().map(|(name, doc)| (name, doc.trim_start()))
             }
         }
     };
@@ -38,9 +43,9 @@ counters! {
     reasm_reqds = "IpReasmReqds",
     /// Packets put together from fragments.
     reasm_oks = "IpReasmOKs",
-    /// Packets that could not be: fragments overlap, do not arrive, or find no memory.
+    /// Packets that were not put together: fragments overlap, do not arrive, or find no memory.
     reasm_fails = "IpReasmFails",
-    /// Those of them whose time was over.
+    /// Packets whose fragments did not all arrive in time.
     reasm_timeout = "IpReasmTimeout",
     /// Packets whose fragments overlap or contradict each other.
     reasm_overlaps = "IpExtReasmOverlaps",
@@ -74,7 +79,7 @@ counters! {
     icmp_out_echos = "IcmpOutEchos",
     /// Echo replies sent.
     icmp_out_echo_reps = "IcmpOutEchoReps",
-    /// Errors sent: a port or protocol that nobody has.
+    /// Errors sent: a closed port, or an unknown protocol.
     icmp_out_dest_unreachs = "IcmpOutDestUnreachs",
     /// Errors sent: fragments did not all arrive in time.
     icmp_out_time_excds = "IcmpOutTimeExcds",
@@ -151,15 +156,15 @@ counters! {
     syncookies_recv = "TcpExtSyncookiesRecv",
     /// ACKs of no valid cookie, at a listener that had sent cookies shortly before.
     syncookies_failed = "TcpExtSyncookiesFailed",
-    /// Half-open connections that gave way to a newer one, without cookies.
+    /// Half-open connections dropped for a newer one, without cookies.
     req_q_full_drop = "TcpExtTCPReqQFullDrop",
     /// Times that the memory in all buffers exceeded `tcp_mem`'s pressure.
     tcp_memory_pressures = "TcpExtTCPMemoryPressures",
     /// Segments for which there was no memory at first.
     prune_called = "TcpExtPruneCalled",
-    /// Those of them for which data out of order was dropped.
+    /// Segments for which data out of order was dropped.
     ofo_pruned = "TcpExtOfoPruned",
-    /// Those of them for which that was not enough.
+    /// Segments for which that was not enough.
     rcv_pruned = "TcpExtRcvPruned",
     /// Segments that were next, and were dropped for lack of memory.
     tcp_rcvq_drop = "TcpExtTCPRcvQDrop",
@@ -183,7 +188,7 @@ counters! {
     tcp_fast_open_passive_fail = "TcpExtTCPFastOpenPassiveFail",
     /// SYNs whose data was ignored because a listener had enough pending connections.
     tcp_fast_open_listen_overflow = "TcpExtTCPFastOpenListenOverflow",
-    /// SYNs that asked for a cookie.
+    /// SYNs that requested a cookie.
     tcp_fast_open_cookie_reqd = "TcpExtTCPFastOpenCookieReqd",
     /// Times that connections stopped to send data in SYNs, because a path seemed to drop them.
     tcp_fast_open_blackhole = "TcpExtTCPFastOpenBlackhole",
@@ -252,7 +257,7 @@ counters! {
     /// Times that a connection began to wait for a completion because enough of its data was below TCP
     /// already.
     tsq_throttled = "TautTsqThrottled",
-    /// Those of them that wait for their turn at a device whose completions are measured.
+    /// Times that it waited for its turn at a device whose completions are measured.
     tsq_turns_awaited = "TautTsqTurnsAwaited",
     /// Packets let through although the limit was reached, because no later event would have resumed the connection.
     tsq_exempt = "TautTsqExempt",
@@ -260,8 +265,7 @@ counters! {
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
-    /// Those of them that ended more than 100 µs after that time, because the thread woke up late; also in the next
-    /// three.
+    /// Waits that ended more than 100 µs after that time, because the thread woke up late; the next three, too.
     pacing_late_100us = "TautPacingLate100us",
     /// More than 1 ms after it.
     pacing_late_1ms = "TautPacingLate1ms",
@@ -275,7 +279,7 @@ counters! {
     pacing_lost_ns = "TautPacingLostNs",
     /// Packets that arrived at a shard other than their connection's and were handed over.
     steered = "TautSteered",
-    /// Those of them that were lost because the other shard was too far behind.
+    /// Packets handed over that were lost because the other shard was too far behind.
     steered_lost = "TautSteeredLost",
     /// Packets that the device dropped: a queue in it was full, or the system had no memory.
     device_drops = "TautDeviceDrops",
@@ -284,9 +288,9 @@ counters! {
     device_errors = "TautDeviceErrors",
     /// Packets whose completion came after the call that sent them: they were below for a while.
     device_late = "TautDeviceLate",
-    /// Those of them that were overtaken by a packet that the stack had made later.
+    /// Late completions of packets that a later packet had overtaken.
     device_out_of_order = "TautDeviceOutOfOrder",
-    /// Those of them that the device never heard of again, such as packets that a queue below dropped.
+    /// Packets without a completion, such as those that a queue below dropped.
     device_unreported = "TautDeviceUnreported",
     /// Packets that were longer than a header can say, and were not sent. Never happens.
     out_too_long = "TautOutTooLong",

@@ -1,7 +1,7 @@
 //! Every key of a scenario's file: its kind and unit, range, default, an example and a description. The
 //! checks of ranges, the suggestion for a key that does not exist, `taut lab new` and `taut lab schema` are
 //! all made from this one table, `keys/table.rs`; tests compare it with what the parser accepts, and with
-//! docs/spec/lab.md. Called by `load.rs` and the command.
+//! docs/reference/scenario.md. Called by `load.rs` and the command.
 
 use std::fmt;
 

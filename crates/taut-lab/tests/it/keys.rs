@@ -58,7 +58,7 @@ fn lab_01_the_table_has_every_key_that_the_parser_knows_and_the_page_has_each() 
     ];
     load(SMALL, &there).unwrap();
     // The words of all that the page sets in code.
-    let page = include_str!("../../../../docs/spec/lab.md").split('`').skip(1).step_by(2);
+    let page = include_str!("../../../../docs/reference/scenario.md").split('`').skip(1).step_by(2);
     let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let words: BTreeSet<&str> = page.flat_map(|code| code.split(|letter| !is_of_word(letter))).collect();
     for (path, keys) in all {
@@ -74,7 +74,7 @@ fn lab_01_the_table_has_every_key_that_the_parser_knows_and_the_page_has_each() 
         let tables: BTreeSet<&str> = keys.iter().map(|key| key.name).collect();
         assert_eq!(parsers, tables, "{path}");
         for key in keys {
-            assert!(words.contains(key.name), "docs/spec/lab.md has no `{}`", key.name);
+            assert!(words.contains(key.name), "docs/reference/scenario.md has no `{}`", key.name);
             assert!(!key.about.is_empty() && !key.kind.to_string().is_empty());
         }
     }

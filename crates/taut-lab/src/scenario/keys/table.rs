@@ -28,7 +28,7 @@ const U32: u64 = u32::MAX as u64;
 /// A scenario.
 pub(super) const ROOT: &[Key] = &[
     key("title", Text, Required, r#""My scenario""#, "One line that says what it is"),
-    key("about", Text, NONE, r#""What it shows, and how.""#, "What it shows, and how, in a paragraph"),
+    key("about", Text, NONE, r#""What it shows, and how.""#, "Purpose and method, in a paragraph"),
     key("source", Text, NONE, r#""https://example.org/paper""#, "Where the published figures come from"),
     key("takes", Text, NONE, r#""2 s""#, "The running time, for `taut lab list`"),
     key("duration", Time, Required, r#""10s""#, "Virtual or real time of a run, above 0"),
@@ -77,12 +77,18 @@ pub(super) const ROOT: &[Key] = &[
         Choice(&["ideal", "linux-6.18"]),
         Or("linux-6.18"),
         r#""ideal""#,
-        "What simulated machines are like where `hosts` does not say it: `linux-6.18` is late, merges, and starts flows at random \
-         moments, as live runs were measured to; `ideal` takes no time",
+        "Timing of simulated machines where `hosts` does not set it: `linux-6.18` is as measured live, with late wake-ups, merged \
+         packets and random starts; `ideal` takes no time",
     ),
     key("hosts", Table(HOSTS), NONE, "", "The machines; in a dumbbell, all on one side are equal"),
     key("flows", Tables(FLOW), Required, "", "The traffic, one table for each kind"),
-    key("variants", Tables(VARIANT), Or("one, called run"), "", "What is compared: the columns of the table"),
+    key(
+        "variants",
+        Tables(VARIANT),
+        Or("one, called run"),
+        "",
+        "The settings compared: columns of the table",
+    ),
     key(
         "cases",
         Tables(CASE),
@@ -409,7 +415,7 @@ const OPTIONS: &[Key] = &[
 
 const VARIANT: &[Key] = &[
     key("name", Text, Required, r#""cubic""#, "Heading of its column"),
-    key("set", Set, NONE, r#"{ congestion = "cubic" }"#, "What it changes, by path"),
+    key("set", Set, NONE, r#"{ congestion = "cubic" }"#, "Changes by path"),
     key(
         "linux",
         YesNo,
@@ -434,7 +440,7 @@ const CASE: &[Key] = &[
         Set,
         NONE,
         r#"{ "link.rate" = "100mbit" }"#,
-        "What it changes, by path; a variant's changes take precedence",
+        "Changes by path; a variant's changes take precedence",
     ),
     key("published", Published, NONE, "", "Figures published for it; they take precedence"),
 ];
