@@ -120,7 +120,7 @@ for (const colorScheme of ["light", "dark"]) {
   await check(`PLAY-8 words of the book can be read: axe's contrast of 4.5, ${colorScheme}`, async () => {
     const themed = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme });
     // A table of names, code in five languages, a picture, figures.
-    const names = ["index", "conformance", "lab", "python", "embedding", "results"];
+    const names = ["index", "spec/conformance", "guide/lab", "guide/python", "guide/embed", "data/2026-11-28-results"];
     for (const name of names) {
       const page = await themed.newPage();
       await page.goto(new URL(`${name}.html`, root).href, { waitUntil: "load" });

@@ -1,5 +1,5 @@
 //! The results of a scenario's runs as tables. The columns are those of the files that `taut lab run` writes
-//! (docs/spec/lab.md), after three that name the run. Called by `lib.rs`.
+//! (docs/reference/lab.md), after three that name the run. Called by `lib.rs`.
 
 use std::collections::BTreeMap;
 

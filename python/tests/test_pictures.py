@@ -157,7 +157,7 @@ def test_py_13_notebooks_run(notebook: Path) -> None:
 
 
 def test_py_13_the_samples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/spec/python.md").read_text(), re.S)
+    samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/python.md").read_text(), re.S)
     assert len(samples) == 4
     # A sample leaves files.
     monkeypatch.chdir(tmp_path)

@@ -382,6 +382,6 @@ mod tests {
 }
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/data/2026-11-28-congestion.md")]
-#[doc = include_str!("../../../docs/spec/lab.md")]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+#[doc = include_str!("../../../docs/guide/lab.md")]
 struct Documents;

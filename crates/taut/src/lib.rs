@@ -483,7 +483,7 @@ pub mod zero_copy {
 struct Readme;
 
 #[cfg(all(doctest, target_os = "linux"))]
-#[doc = include_str!("../../../docs/embedding.md")]
+#[doc = include_str!("../../../docs/guide/embed.md")]
 struct Embedding;
 
 #[cfg(all(doctest, target_os = "linux"))]

@@ -1,5 +1,5 @@
 """Pictures of a result with matplotlib, in the colours of ``taut plot``: those of Okabe and Ito's palette, lightened on dark
-backgrounds, and three of Paul Tol's. What a picture shows is described in docs/guide/lab.md; ``crates/taut-lab/src/report`` has the
+backgrounds, and three of Paul Tol's. What a picture shows is described in docs/reference/lab.md; ``crates/taut-lab/src/report`` has the
 originals, and a test compares the colours.
 """
 

@@ -80,14 +80,14 @@ enum LabCommand {
     New(NewArgs),
     /// Prints a JSON schema of scenarios, for editors
     #[command(after_help = "Example:\n  taut lab schema > scenario.schema.json\n\n\
-        Editors that know TOML use it for a file whose first line is: #:schema ./scenario.schema.json")]
+        Editors with TOML support use it for a file whose first line is: #:schema ./scenario.schema.json")]
     Schema(SchemaArgs),
     /// Runs scenarios: by default the five with published results
     #[command(after_help = "Example:\n  taut lab run\n  taut lab run tsq pacing --seeds 5\n  \
         taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n  \
         taut lab run tsq pacing --live --device packet\n\n\
         Each scenario gets a directory with its tables, a report to open in a browser, and, for the first seed of each \
-        variant, its events, ACKs, intervals and packets; docs/spec/lab.md describes the files.")]
+        variant, its events, ACKs, intervals and packets; docs/reference/lab.md describes the files.")]
     Run(RunArgs),
     /// Runs a scenario with every combination of changes
     #[command(

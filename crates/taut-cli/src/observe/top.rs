@@ -24,12 +24,12 @@ use crate::shared::{interrupt, output, text};
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut top\n  taut top --by retrans\n  taut top --once --json\n\n\
-    Keys: q quits, s changes the order, / filters, space stops and goes on, arrows and pages scroll.")]
+    Keys: q quits, s changes the order, / filters, space stops and continues, arrows and pages scroll.")]
 pub(crate) struct TopArgs {
     /// Print one sample, over one interval, and end
     #[arg(long)]
     once: bool,
-    /// With --once, print it as JSON: docs/spec/dashboard.md names the fields
+    /// With --once, print it as JSON: docs/guide/dashboard.md names the fields
     #[arg(long, requires = "once")]
     json: bool,
     /// Which connections come first

@@ -1,5 +1,5 @@
-//! The events of a run, one JSON object per line: `events.jsonl`, described in docs/spec/lab.md. Called by
-//! the collector.
+//! The events of a run, one JSON object per line: `events.jsonl`, described in docs/reference/lab.md. Called
+//! by the collector.
 
 use std::fmt::Write as _;
 

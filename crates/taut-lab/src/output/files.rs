@@ -1,6 +1,6 @@
-//! The files that runs leave in a directory (docs/spec/lab.md describes them). Everything is written under a
-//! temporary name and renamed when complete, so the final name never holds a half-written result. Called by
-//! the command.
+//! The files that runs leave in a directory (docs/reference/lab.md describes them). Everything is written
+//! under a temporary name and renamed when complete, so the final name never holds a half-written result.
+//! Called by the command.
 
 use std::fmt::Write as _;
 use std::fs;

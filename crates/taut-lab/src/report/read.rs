@@ -1,7 +1,7 @@
 //! Reads the files that a run left in a directory: that of a scenario with all its runs, or that of one run.
 //!
-//! The counterpart of `output/files.rs`, which writes them; docs/spec/lab.md describes the files. Series that
-//! do not exist are empty: only the first seed of each variant has them. Called by `taut plot`.
+//! The counterpart of `output/files.rs`, which writes them; docs/reference/lab.md describes the files. Series
+//! that do not exist are empty: only the first seed of each variant has them. Called by `taut plot`.
 
 use std::collections::BTreeMap;
 use std::fs;
