@@ -31,10 +31,10 @@
 //!
 //! - **A thread that writes also transmits**: no other thread has to wake up for it. If the stack's next deadline
 //!   became earlier, the thread moves the timer, which does not wake another thread either.
-//! - **A reader that finds nothing looks at the device once** before it waits, while looking pays (`shard/arrivals.rs`).
-//!   One that connects looks each time: a write to a TUN runs the peer's receive path, so the answer to a SYN is
-//!   there when the SYN has left.
-//! - **A task that finds its data by looking lets other tasks run** (`shard/reader_turn.rs`).
+//! - **A reader that finds nothing polls the device once** before it sleeps, while that keeps finding packets
+//!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so the
+//!   answer to a SYN is there when the SYN has left.
+//! - **A task that finds its data by polling lets other tasks run** (`shard/reader_turn.rs`).
 //! - **A batch may end early** (`shard/arrivals.rs`), with the packet that its reader waits for.
 //! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the driver thread
 //!   sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader whose turn brought data
