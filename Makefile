@@ -148,7 +148,7 @@ gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names
 
 include benches/bench.mk
 
-lint: ## formatting, clippy and docs, with warnings denied; whether locks, listed edits and cross-check's ratios still fit; sizes of folders, files and functions (scripts/rooms); licences and sources, by cargo-deny when it is installed
+lint: ## formatting, clippy and docs, with warnings denied; whether locks, listed edits and cross-check's ratios still fit; sizes of folders, files and functions (scripts/rooms); the counts of statements; words (scripts/prose); licences and sources, by cargo-deny when it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -156,6 +156,8 @@ lint: ## formatting, clippy and docs, with warnings denied; whether locks, liste
 	@scripts/listed-edits
 	@scripts/rooms
 	@scripts/cross-ratios --check
+	@scripts/statements --check
+	@scripts/prose
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else CARGO=$(CARGO) scripts/deny; fi
 

@@ -198,7 +198,7 @@ impl Programs {
             guest.is_alive()?;
             std::thread::sleep(Duration::from_millis(2));
         }
-        bail!("{} lets nobody through: {last:?}", kind.name())
+        bail!("{} lets no connection through: {last:?}", kind.name())
     }
 
     /// The gateway that enters the namespace of this process, if it can.

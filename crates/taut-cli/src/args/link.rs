@@ -36,7 +36,7 @@ pub(crate) enum DeviceArg {
     Packet(String),
     /// The same, by an `AF_XDP` socket.
     Xdp(String),
-    /// What carries frames over a descriptor.
+    /// Frames over a descriptor.
     Frames(FrameSource),
 }
 

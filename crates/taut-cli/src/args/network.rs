@@ -18,7 +18,7 @@ pub(crate) struct TargetArgs {
     socket: SocketArgs,
 }
 
-/// What to show.
+/// Selection of what is shown.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ShowArgs {
     /// dev DEV, the interface over which a stack sends [default: every running stack]

@@ -30,7 +30,7 @@ pub(super) enum LiveSender {
     Kernel,
 }
 
-/// What the sender's packets leave by in live runs.
+/// The sender's device in live runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum DeviceArg {
     /// A TUN: taut's own queue is in front of it, the kernel's tbf on it

@@ -30,7 +30,7 @@ pub(crate) struct ReplayArgs {
     /// The recording, as made with --record
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What to show where the replay ends [default: with --to, all of them]
+    /// Views printed where the replay ends [default: with --to, all of them]
     #[arg(value_name = "VIEW")]
     view: Option<View>,
     /// Stop after this time since the first input, such as 2.5s or 300ms, or after this many inputs
@@ -47,7 +47,7 @@ pub(crate) struct ReplayArgs {
 /// A part of what is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum View {
-    /// What held each connection back, as `taut explain`
+    /// The gates that held each connection back, as `taut explain`
     Explain,
     /// The connections, as `taut ss -ati`
     Ss,
@@ -70,7 +70,7 @@ fn stop(text: &str) -> Result<Stop, String> {
     span.map(Stop::After).map_err(|_| "neither a time, such as 2.5s, nor the number of an input".to_owned())
 }
 
-/// What came of a replay, for people and as JSON.
+/// The result of a replay, as text and as JSON.
 #[derive(Debug, Serialize)]
 struct Outcome {
     /// The version that recorded.

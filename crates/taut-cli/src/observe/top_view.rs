@@ -174,7 +174,7 @@ fn bar(queues: &Queues, full: u64, width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-/// What is shown.
+/// The selection shown.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     sample: Sample,
