@@ -29,7 +29,7 @@ pub(crate) struct TopArgs {
     /// Print one sample, over one interval, and end
     #[arg(long)]
     once: bool,
-    /// With --once, print it as JSON: docs/guide/dashboard.md names the fields
+    /// With --once, print it as JSON: docs/reference/control.md names the fields
     #[arg(long, requires = "once")]
     json: bool,
     /// Which connections come first

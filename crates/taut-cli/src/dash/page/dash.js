@@ -1,4 +1,4 @@
-// The dashboard: samples come as server-sent events from /samples, each a whole picture (docs/guide/dashboard.md has the fields).
+// The dashboard: samples come as server-sent events from /samples, each a whole picture (docs/reference/control.md has the fields).
 //
 // Everything that a sample says is put in as text, never as HTML. Rows of the table are kept and filled again; a sample that comes
 // while the last is not drawn replaces it.
