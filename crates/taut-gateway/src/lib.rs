@@ -16,6 +16,21 @@
 //! | `doors/` | a guest in a namespace, [`Machines`] at a Unix socket, forwarded ports, clients of a proxy |
 //! | `sandbox.rs` | what a running gateway may not do |
 //!
+//! A program makes a gateway with these calls (`examples/run.rs`):
+//!
+//! | call | does |
+//! |---|---|
+//! | `Namespace::fork(plan, command)`, `Opening::wait()` | a second process, before there are threads: it makes or enters namespaces, opens a TUN there, gives it addresses, routes and a `resolv.conf`, and hands it out |
+//! | `Namespace::open(program, plan)` | the same at any time, by a program that calls `inside::inside` |
+//! | `Namespace::stack(builder)` | taut's stack on that TUN; any other stack of `taut` will do |
+//! | `Server::new(settings, resolver, log)` | limits, times, rules |
+//! | `Server::serve(stack, way)` | serves every flow of the stack by a way out |
+//! | `Server::forward_port(stack, guest, forward)` | opens a port of the host that leads to the guest |
+//! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and a stack for each |
+//! | `Server::proxy(clients, way, login)` | serves clients of a proxy |
+//! | `sandbox::confine(read, write)`, `drop_capabilities(keep)` | give up what a running gateway does not need |
+//! | `Namespace::start()` | the child becomes the guest's command |
+//!
 //! The behaviour is in `docs/spec/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
 
