@@ -484,7 +484,8 @@ struct Readme;
 
 #[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../../../docs/guide/embed.md")]
-struct Embedding;
+#[doc = include_str!("../../../docs/guide/machine.md")]
+struct Guide;
 
 #[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../README.md")]
