@@ -475,7 +475,7 @@ fn finish(
     Outcome { data, events, capture }
 }
 
-/// What the senders' stacks have counted since measuring began.
+/// Counters of the senders' stacks since measuring began.
 fn counters_since(
     start: &Mark,
     net: &Net,

@@ -1,4 +1,4 @@
-//! What it costs: bulk, request and response, and connections, by the kernel's sockets, by taut's, and by
+//! Costs: bulk, request and response, and connections, by the kernel's sockets, by taut's, and by
 //! packets made by hand over the same kind of TUN, which is the limit there. Called by `mod.rs`.
 
 use std::io;
@@ -41,7 +41,7 @@ const ROWS: [(&str, &str, bool); 6] = [
     ("connections opened and closed", "per s", false),
 ];
 
-/// What one sender has, in the order of [`ROWS`].
+/// The values of one sender, in the order of [`ROWS`].
 type Found = [f64; ROWS.len()];
 
 /// Rate, and processor time a byte.

@@ -22,7 +22,7 @@ use crate::shared::clock::{Stopwatch, processor_time};
 const MSS: usize = 1_460;
 /// The payload of a super-packet: the most segments that fit in 64 KiB.
 const SUPER_PACKET: usize = 44 * MSS;
-/// What the peer may send: 1 GiB, so that the window is no limit.
+/// Of the window for the peer: 1 GiB, so that it is no limit.
 const WINDOW_SCALE: u8 = 14;
 /// After this long without an answer, bytes go again.
 const STANDSTILL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -38,7 +38,7 @@ pub(super) struct Least {
     pub(super) far: SocketAddr,
 }
 
-/// A connection: what is next in each direction, and what the peer allows.
+/// A connection: the next bytes in each direction, and the peer's window.
 struct Conn {
     port: u16,
     next: u32,
@@ -50,7 +50,7 @@ struct Conn {
     inbox: Vec<u8>,
 }
 
-/// What a packet from the peer says.
+/// A packet from the peer.
 struct Segment {
     header: TcpHeader,
     /// Its payload in the buffer.
@@ -239,7 +239,7 @@ impl Least {
                 Some(segment) => self.keep(conn, &segment, buffer)?,
                 None if self.wait()? => still = 0,
                 None if still == STANDSTILLS => return Err(io::ErrorKind::TimedOut.into()),
-                // What was lost goes again.
+                // Lost bytes go again.
                 None => (still, conn.next) = (still + 1, conn.acked),
             }
         }
@@ -340,7 +340,7 @@ impl Least {
     }
 }
 
-/// What to answer to a segment of a short connection.
+/// The answer to a segment of a short connection.
 struct Answer {
     /// It was the peer's SYN; otherwise its FIN.
     opens: bool,

@@ -152,7 +152,7 @@ fn serve(listener: TcpListener) -> Receiver<Arc<Mutex<Meter>>> {
 }
 
 /// The part; each upload takes `span` from its first byte on.
-pub(super) fn line(span: Duration, bar: &ProgressBar, asked: &AtomicBool) -> anyhow::Result<Part> {
+pub(super) fn line(span: Duration, bar: &ProgressBar, ended: &AtomicBool) -> anyhow::Result<Part> {
     let mut part = Part::new(
         "line",
         "Your bad line",
@@ -163,7 +163,7 @@ pub(super) fn line(span: Duration, bar: &ProgressBar, asked: &AtomicBool) -> any
         return Ok(part);
     }
     let folder = Scratch::new("demo");
-    // What the line carries in that time, and as much again.
+    // Twice as much as the line carries in that time.
     let file = Noise::new(1).bytes((span.as_secs_f64() * 2.0 * 12.5e6) as usize);
     fs::write(folder.0.join("file"), &file)?;
     let line = Line::new()?;
@@ -192,7 +192,7 @@ pub(super) fn line(span: Duration, bar: &ProgressBar, asked: &AtomicBool) -> any
         let (watch, first) = (Stopwatch::start(), bytes());
         while watch.elapsed() < span {
             std::thread::sleep(Duration::from_millis(20));
-            if asked.load(Ordering::Relaxed) {
+            if ended.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
         }

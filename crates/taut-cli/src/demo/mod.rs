@@ -90,8 +90,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Becomes true when the process is asked to end.
-static ASKED: AtomicBool = AtomicBool::new(false);
+/// Becomes true when a signal ends the process.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `taut demo`.
 ///
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
     let namespaces = allow_namespaces();
-    interrupt::when_asked(|| ASKED.store(true, Ordering::Relaxed))?;
+    interrupt::when_asked(|| ENDED.store(true, Ordering::Relaxed))?;
     let names: Vec<Name> =
         Name::ALL.into_iter().filter(|name| args.only.is_empty() || args.only.contains(name)).collect();
     let bar = bar();
@@ -113,9 +113,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
             continue;
         }
         let part = match name {
-            Name::Uplink => Runs { bar: &bar, asked: &ASKED }.uplink(args.seconds),
-            Name::Line => line::line(Duration::from_secs_f64(args.seconds * 2.0), &bar, &ASKED),
-            Name::Published => Runs { bar: &bar, asked: &ASKED }.published(),
+            Name::Uplink => Runs { bar: &bar, ended: &ENDED }.uplink(args.seconds),
+            Name::Line => line::line(Duration::from_secs_f64(args.seconds * 2.0), &bar, &ENDED),
+            Name::Published => Runs { bar: &bar, ended: &ENDED }.published(),
             Name::Cost => cost::cost(Duration::from_secs_f64(args.seconds / 16.0), &bar),
         };
         match part {
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
                 }
                 parts.push(part);
             }
-            Err(error) if error.is::<Interrupted>() || ASKED.load(Ordering::Relaxed) => {
+            Err(error) if error.is::<Interrupted>() || ENDED.load(Ordering::Relaxed) => {
                 bar.finish_and_clear();
                 return Err(Interrupted.into());
             }

@@ -1,4 +1,4 @@
-//! What a part of the demo has found, and how a terminal shows it: bars, or lines of before and after. Pure.
+//! The results of a part of the demo, and how a terminal shows them: bars, or before and after. Pure.
 //!
 //! Called by each part, by `mod.rs` and by `page.rs`.
 
@@ -14,15 +14,15 @@ const BAR_WIDTH: f64 = 36.0;
 pub(super) struct Part {
     /// A word for its key in JSON.
     pub(super) key: &'static str,
-    /// What it is about.
+    /// Its heading.
     pub(super) title: &'static str,
-    /// What was measured, and where.
+    /// A sentence on the measurement and the path.
     pub(super) about: String,
     /// Values of several senders.
     pub(super) bars: Vec<Bars>,
     /// Published and own values of one change.
     pub(super) changes: Vec<Change>,
-    /// What could not be measured, and how it can be.
+    /// Measurements that were not possible, and how they become so.
     pub(super) missing: Vec<String>,
 }
 

@@ -32,14 +32,14 @@ const UPLINK: [(&str, Engine, &str); 4] = [
 
 /// The metrics of a run, by name.
 type Metrics = BTreeMap<String, f64>;
-/// What is shown of them.
+/// The value of a bar, from the metrics.
 type Value = fn(&Metrics) -> f64;
 
 fn of(metrics: &Metrics, name: &str) -> f64 {
     metrics.get(name).copied().unwrap_or(f64::NAN)
 }
 
-/// What the uplink shows: words, unit, whether less is better, the value.
+/// The bars of the uplink: words, unit, whether less is better, the value.
 const UPLINK_BARS: [(&str, &str, bool, Value); 4] = [
     ("ping, median", "ms", true, |run| of(run, "latency_p50") / 1e3),
     ("ping, 99th percentile", "ms", true, |run| of(run, "latency_p99") / 1e3),
@@ -107,14 +107,14 @@ const PUBLISHED: [Published; 5] = [
 /// How the demo runs scenarios.
 pub(super) struct Runs<'a> {
     pub(super) bar: &'a ProgressBar,
-    pub(super) asked: &'a AtomicBool,
+    pub(super) ended: &'a AtomicBool,
 }
 
 impl Runs<'_> {
     fn run(&self, document: &Document, variants: &[&str], engines: &[Engine]) -> anyhow::Result<RunSet> {
         let progress = |_: usize, job: &Job, _: f64| {
             self.bar.set_message(job.label());
-            !self.asked.load(Ordering::Relaxed)
+            !self.ended.load(Ordering::Relaxed)
         };
         let began_ns = monotonic_ns();
         let clock = || (date::rfc3339_now(), (monotonic_ns() - began_ns) as f64 / 1e9);

@@ -88,7 +88,7 @@ fn the_comparison_says_what_runs_where_and_how_busy_others_were() {
 #[test]
 fn a_congestion_control_that_the_kernel_lacks_is_an_error_that_names_what_it_has() {
     let Some(lab) = Lab::new("compare-congestion", &[]) else { return };
-    // taut has prague, and Linux does not; aimd is known to nobody.
+    // taut has prague, and Linux does not; neither has aimd.
     for args in [&["--congestion", "prague"][..], &["--kernel-congestion", "aimd"]] {
         let output = lab.output(&mut taut(&[&["compare"], args].concat()));
         let error = String::from_utf8_lossy(&output.stderr);
