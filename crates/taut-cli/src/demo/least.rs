@@ -22,7 +22,7 @@ use crate::shared::clock::{Stopwatch, processor_time};
 const MSS: usize = 1_460;
 /// The payload of a super-packet: the most segments that fit in 64 KiB.
 const SUPER_PACKET: usize = 44 * MSS;
-/// Of the window for the peer: 1 GiB, so that it is no limit.
+/// The window for the peer is 1 GiB, so that it is no limit.
 const WINDOW_SCALE: u8 = 14;
 /// After this long without an answer, bytes go again.
 const STANDSTILL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -46,7 +46,7 @@ struct Conn {
     window: u32,
     scale: u8,
     expected: u32,
-    /// What came while bytes were sent.
+    /// Bytes that came while others were sent.
     inbox: Vec<u8>,
 }
 
