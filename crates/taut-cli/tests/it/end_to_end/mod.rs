@@ -13,6 +13,7 @@ mod gateway_load;
 mod gateway_operations;
 mod gateway_ways;
 mod gone;
+mod guide;
 mod http;
 mod link;
 mod network;
