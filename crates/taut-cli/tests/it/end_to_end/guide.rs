@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 
 use super::support::Lab;
 
-/// What the shell does before a page. A command that runs in the background must last a second, or end well.
+/// Commands of the shell before a page. A command that runs in the background must last a second, or end well.
 const BEFORE: &str = r#"
 echo nameserver 198.51.100.53 > resolv.conf
 mount --bind resolv.conf /etc/resolv.conf
@@ -157,7 +157,7 @@ fn run(name: &str, page: &Page) -> Option<Vec<String>> {
     let taut = Path::new(env!("CARGO_BIN_EXE_taut")).parent().unwrap().display();
     let path = std::env::var("PATH").unwrap();
     let mut shell = Command::new("timeout");
-    // What still runs when the shell ends is killed with it.
+    // Commands that still run are killed when the shell ends.
     shell.args("600 unshare --mount --pid --fork --kill-child --mount-proc bash page.sh".split(' '));
     shell.current_dir(&lab.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell
