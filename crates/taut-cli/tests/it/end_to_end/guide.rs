@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 
 use super::support::Lab;
 
-/// Commands of the shell before a page. A command that runs in the background must last a second, or end well.
+/// Commands of the shell before a page. A command in the background must last a second, or end well.
 const BEFORE: &str = r#"
 echo nameserver 198.51.100.53 > resolv.conf
 mount --bind resolv.conf /etc/resolv.conf
