@@ -19,10 +19,11 @@ pub(crate) fn set_scheduler(policy: i32, priority: i32) -> io::Result<()> {
 }
 
 fn schedule(policy: i32, priority: i32) -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: priority };
+    // Not the C library's function: musl's returns ENOSYS. The kernel's `sched_param` is the priority alone.
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the parameter outlives the call, which reads it.
-    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) })
+    // SAFETY: the priority outlives the call, which reads it.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    check(result as i32)
 }
 
 /// Gives the calling thread a nice value. For Linux, 0 is the thread and not the process (`setpriority(2)`).
