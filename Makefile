@@ -146,7 +146,7 @@ gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names
 	@scripts/guest-kernel
 	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test it vm_19 -- --nocapture $(ARGS)
 
-include benches/bench.mk
+include benches/bench.mk packaging/packaging.mk
 
 lint: ## formatting, clippy and docs, with warnings denied; whether locks, listed edits and cross-check's ratios still fit; sizes of folders, files and functions (scripts/rooms); the counts of statements; words (scripts/prose); licences and sources, by cargo-deny when it is installed
 	$(CARGO) fmt --all --check
@@ -161,7 +161,7 @@ lint: ## formatting, clippy and docs, with warnings denied; whether locks, liste
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else CARGO=$(CARGO) scripts/deny; fi
 
-check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a 32-bit processor, the lab for a browser (2 min)
+check-portable: ## taut compiles for Android, macOS, Windows, FreeBSD and musl, the core for a 32-bit processor, the lab for a browser (2 min)
 	@CARGO=$(CARGO) scripts/check-portable $(ARGS)
 
 playground: ## the simulator as a static page, playground/dist/index.html; needs node 20.19 or later (3 min, later seconds)
@@ -188,7 +188,7 @@ book-test: book ## the book in headless Chromium: every page loads, every link l
 	@[ -d playground/node_modules ] || CARGO=$(CARGO) scripts/playground
 	cd playground && npm run --silent test-book
 
-python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later (3 min, later seconds)
+python: ## the Python package taut-lab as a wheel, in python/target/wheels; needs Python 3.10 or later; PORTABLE=1: for glibc 2.17 (3 min, later seconds)
 	@CARGO=$(CARGO) scripts/python
 
 python-test: ## its tests, in python/target/venv: figures are the command's, bit for bit; controllers, pictures, notebook, types (1 min after the builds)
