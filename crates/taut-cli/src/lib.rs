@@ -11,7 +11,8 @@
 //! | `dash/` | `taut dash`: sampler, feed, server, page |
 //! | `lab/` | `taut lab`, `plot`, `packetdrill` |
 //! | `args/` | options that several commands share |
-//! | `shared/` | the stack, text, progress, interrupts, exit codes |
+//! | `shared/` | the stack, text, progress, the log, interrupts, exit codes |
+//! | `help.rs` | `taut --help`, `taut man`, `taut completions` |
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -20,6 +21,7 @@ mod change;
 mod compare;
 pub mod dash;
 mod demo;
+mod help;
 pub mod lab;
 mod net;
 mod observe;
@@ -31,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use shared::exit::main_of;
+use shared::exit::{main_of, program, with_examples};
 use taut_core::congestion::{Definition, Registry};
 
 /// A TCP stack in userspace, on a TUN interface of this machine.
@@ -39,7 +41,7 @@ use taut_core::congestion::{Definition, Registry};
 #[command(
     name = "taut",
     version,
-    after_help = "Example:\n  taut demo\n\nEach command has an example in its --help. Commands that print results print them as JSON with --json."
+    after_help = "Example:\n  taut demo\n\nEach command has an example in its --help. Commands that print results print them as JSON with --json, `metrics` as OpenMetrics."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -73,6 +75,8 @@ enum Command {
     Packetdrill(lab::packetdrill::PacketdrillArgs),
     Lab(lab::LabArgs),
     Plot(lab::plot::PlotArgs),
+    Man(help::ManArgs),
+    Completions(help::CompletionsArgs),
 }
 
 /// `taut gateway` alone. To describe all commands takes 2 ms, which a command that begins many guests would pay for
@@ -121,12 +125,13 @@ pub fn main() -> ExitCode {
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     if first == "gateway" {
-        return main_of(definitions, renamed, |cli: &GatewayCli, _| {
+        return main_of(definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {
             let GatewayCommand::Gateway(args) = &cli.command;
             net::gateway::run(args)
         });
     }
-    main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
+    let whole = help::grouped(Cli::command());
+    main_of(definitions, whole, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
 }
 
 fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
@@ -155,7 +160,15 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Packetdrill(args) => lab::packetdrill::run(args),
         Command::Lab(args) => lab::run(args, controllers),
         Command::Plot(args) => lab::plot::run(args),
+        Command::Man(args) => help::man(args, whole()),
+        Command::Completions(args) => help::completions(args, whole()),
     }
+}
+
+/// The description of the whole command, in this program's name.
+fn whole() -> clap::Command {
+    let name = program();
+    with_examples(help::grouped(Cli::command()), &|help| renamed(help, &name))
 }
 
 /// Adapts an example in a help text to a program with another name. It is asked for each help text, so the
@@ -319,8 +332,9 @@ mod tests {
         each_command(|command, path| {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example"), "{path}");
-            // The format of `metrics` is OpenMetrics.
-            assert!(help.contains("--json") || path == "taut metrics", "{path}");
+            // These print a format of their own.
+            let has_format = ["taut metrics", "taut man", "taut completions"].contains(&path);
+            assert!(help.contains("--json") || has_format, "{path}");
         });
     }
 

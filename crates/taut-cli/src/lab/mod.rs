@@ -22,7 +22,7 @@ mod worlds;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use taut_core::congestion::{Definition, Registry};
 
 use crate::shared::exit::main_of;
@@ -155,7 +155,8 @@ struct Program {
 /// wrong usage, 130 interrupted.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
-    main_of(definitions, renamed, |program: &Program, controllers| run(&program.args, controllers))
+    let run = |program: &Program, controllers: &Registry| run(&program.args, controllers);
+    main_of(definitions, Program::command(), renamed, run)
 }
 
 fn renamed(help: &str, name: &str) -> String {
@@ -164,8 +165,6 @@ fn renamed(help: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
     use crate::shared::exit::with_examples;
 

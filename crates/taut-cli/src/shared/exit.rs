@@ -10,10 +10,11 @@ use taut_core::congestion::{Definition, Registry};
 
 use crate::shared::interrupt::{EXIT_CODE, Interrupted};
 
-/// A whole `main` of a command `P`, with these congestion controls beside those built in. `renamed` puts this program's
-/// name in an example, in the place of the one that it is written for.
+/// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built in.
+/// `renamed` puts this program's name in an example, in the place of the one that it is written for.
 pub(crate) fn main_of<P: Parser>(
     definitions: &[Definition],
+    command: clap::Command,
     renamed: impl Fn(&str, &str) -> String,
     run: impl FnOnce(&P, &Registry) -> anyhow::Result<()>,
 ) -> ExitCode {
@@ -24,7 +25,7 @@ pub(crate) fn main_of<P: Parser>(
             return exit_code(&name, Err(error.into()));
         }
     }
-    let matches = with_examples(P::command(), &|help| renamed(help, &name)).get_matches();
+    let matches = with_examples(command, &|help| renamed(help, &name)).get_matches();
     let result = match P::from_arg_matches(&matches) {
         Ok(program) => run(&program, &controllers),
         Err(error) => error.exit(),

@@ -14,6 +14,7 @@ mod gateway_operations;
 mod gateway_ways;
 mod gone;
 mod guide;
+mod help;
 mod http;
 mod link;
 mod network;
