@@ -11,7 +11,8 @@
 //! | `dash/` | `taut dash`: sampler, feed, server, page |
 //! | `lab/` | `taut lab`, `plot`, `packetdrill` |
 //! | `args/` | options that several commands share |
-//! | `shared/` | the stack, text, progress, the log, interrupts, exit codes |
+//! | `shared/` | text, progress, the log, interrupts, exit codes |
+//! | `stack.rs` | a stack with the options of a command |
 //! | `help.rs` | `taut --help`, `taut man`, `taut completions` |
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
@@ -26,6 +27,7 @@ pub mod lab;
 mod net;
 mod observe;
 mod shared;
+mod stack;
 mod talk;
 
 pub use shared::{http_loop, text};
@@ -363,6 +365,25 @@ mod tests {
             }
         });
         assert!(faults.borrow().is_empty(), "{}", faults.borrow().join("\n"));
+    }
+
+    #[test]
+    fn the_address_of_a_page_has_one_grammar() {
+        for (text, is_one) in [
+            ("9119", true),
+            ("127.0.0.1:9119", true),
+            ("[::1]:9119", true),
+            ("70000", false),
+            ("127.0.0.1", false),
+            ("localhost:9119", false),
+            ("", false),
+        ] {
+            for args in [&["dash", text][..], &["serve", ".", "--dash", text], &["metrics", "--listen", text]]
+            {
+                let parsed = Cli::try_parse_from([&["taut"], args].concat());
+                assert_eq!(parsed.is_ok(), is_one, "{args:?}: {parsed:?}");
+            }
+        }
     }
 
     #[test]

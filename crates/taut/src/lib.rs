@@ -445,7 +445,7 @@ pub mod observe {
         Blocked, ConnInfo, Counters, DatagramInfo, FastOpenFail, Gate, Histogram, Lateness, QueueReport,
         Report, State,
     };
-    pub use taut_replay::RecordReport;
+    pub use taut_replay::{RecordHandle, RecordReport};
 }
 
 /// Addresses and routes of a stack: [`Stack::change_network`], [`Stack::networks`], [`Stack::routes`].

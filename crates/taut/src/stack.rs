@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use taut_core::StackConfig;
 use taut_driver::{Access, Interest, Shard};
-use taut_replay::RecordReport;
+use taut_replay::{RecordHandle, RecordReport};
 
 use crate::wait::{block_until, until};
 
@@ -44,7 +44,7 @@ struct Running {
     /// Each stops its thread when dropped; none if a runtime drives the stack.
     _threads: Vec<Thread>,
     /// One for each shard, if the builder requested recordings.
-    records: Vec<taut_replay::RecordHandle>,
+    records: Vec<RecordHandle>,
     /// Answers `taut ss` and similar commands until dropped, if the builder requested it.
     #[cfg(all(feature = "control", target_os = "linux"))]
     control: std::sync::OnceLock<taut_control::Server>,
@@ -67,7 +67,7 @@ impl Stack {
         config: Arc<StackConfig>,
         tun: Option<String>,
         threads: Vec<Thread>,
-        records: Vec<taut_replay::RecordHandle>,
+        records: Vec<RecordHandle>,
     ) -> Self {
         Self(Arc::new(Running {
             shards,
@@ -135,7 +135,13 @@ impl Stack {
     /// How the recordings of the shards are going, if the builder requested any.
     #[must_use]
     pub fn recordings(&self) -> Vec<RecordReport> {
-        self.0.records.iter().map(taut_replay::RecordHandle::report).collect()
+        self.0.records.iter().map(RecordHandle::report).collect()
+    }
+
+    /// The recordings of the shards. They outlive the stack: the last write can fail, too.
+    #[must_use]
+    pub fn recording_handles(&self) -> Vec<RecordHandle> {
+        self.0.records.clone()
     }
 
     /// Changes the stack's addresses, its routes or its MTU, in every shard.

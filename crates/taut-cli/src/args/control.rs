@@ -14,6 +14,7 @@ use taut_control::{Client, ClientError};
 
 use crate::dash::PageArgs;
 use crate::dash::watch::Which;
+use crate::shared::log::{self, Level};
 
 /// The control socket of a stack that a command runs.
 #[derive(Args, Clone, Debug, Default)]
@@ -46,7 +47,7 @@ impl ControlArgs {
             None => match place::default_directory() {
                 Ok(_) => builder.control_default(),
                 Err(error) => {
-                    eprintln!("taut: no control socket: {error}");
+                    log::notice(Level::Warn, "no-control-socket", &format!("no control socket: {error}"));
                     builder
                 }
             },
@@ -118,7 +119,7 @@ impl SocketArgs {
             let mut client = self.open()?;
             let device = device(&mut client)?;
             if device != name {
-                bail!("that stack sends over {device}, not {name}");
+                bail!("that stack sends over {device}, not {name}; leave out dev {name}, or --socket");
             }
             return Ok(client);
         }
@@ -183,9 +184,12 @@ fn explain(error: ClientError, path: &Path) -> anyhow::Error {
     use std::io::ErrorKind;
     let advice = match &error {
         ClientError::Io(io) => match io.kind() {
-            ErrorKind::NotFound => "there is no such socket: the stack has ended, or was given another path",
+            ErrorKind::NotFound => {
+                "there is no such socket: the stack has ended, or was given another path; without --socket, running \
+                 stacks are found"
+            }
             ErrorKind::ConnectionRefused if is_socket(path) => {
-                "the stack has ended and left its socket behind"
+                "the stack has ended and left its socket behind; start it again"
             }
             ErrorKind::ConnectionRefused => {
                 "this is not a socket; give --socket the control socket of a stack, or its process ID"
@@ -210,6 +214,6 @@ fn is_socket(path: &Path) -> bool {
 pub(crate) fn asked<T>(result: Result<T, ClientError>) -> anyhow::Result<T> {
     match result {
         Err(error @ ClientError::Refused { .. }) => Err(error.into()),
-        other => other.context("the stack did not answer"),
+        other => other.context("the stack did not answer; without --socket, running stacks are found"),
     }
 }

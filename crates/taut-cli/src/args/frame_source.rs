@@ -13,6 +13,8 @@ use taut::device::Device;
 use taut_device::sys::inherited;
 use taut_device::{Cidr, Frames, FramesOptions, from_descriptor};
 
+use crate::shared::log::{self, Level};
+
 /// Where the descriptor comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameSource {
@@ -64,13 +66,18 @@ impl FrameSource {
         Ok(match self {
             Self::Tap(name) => (Frames::tap(name, addresses, options)?.into(), name.clone()),
             Self::Stream(path) => {
-                let socket = UnixStream::connect(path).with_context(|| cannot("connect to", path))?;
+                let socket = UnixStream::connect(path).with_context(|| {
+                    format!(
+                        "cannot connect to {0}; start its peer first, or have taut make it: stream-listen:{0}",
+                        path.display()
+                    )
+                })?;
                 (stream(socket)?, path.display().to_string())
             }
             Self::StreamListen(path) => {
                 let place = Place::new(path)?;
                 let listener = UnixListener::bind(path).with_context(|| cannot("listen at", path))?;
-                eprintln!("waiting for the peer at {}", path.display());
+                waiting(&format!("waiting for the peer at {}", path.display()));
                 let (socket, _) = listener.accept().with_context(|| cannot("accept at", path))?;
                 drop(place);
                 (stream(socket)?, path.display().to_string())
@@ -78,17 +85,22 @@ impl FrameSource {
             Self::Datagrams(path) => {
                 // The peer answers to an address, which the kernel chooses, without a file.
                 let socket = autobound().with_context(|| cannot("make a socket for", path))?;
-                socket.connect(path).with_context(|| cannot("connect to", path))?;
+                socket.connect(path).with_context(|| {
+                    format!(
+                        "cannot connect to {0}; start its peer first, or have taut make it: dgram-listen:{0}",
+                        path.display()
+                    )
+                })?;
                 (datagrams(socket)?, path.display().to_string())
             }
             Self::DatagramsListen(path) => {
                 Place::new(path)?.keep();
                 let socket = UnixDatagram::bind(path).with_context(|| cannot("listen at", path))?;
-                eprintln!("waiting for the first frame at {}", path.display());
+                waiting(&format!("waiting for the first frame at {}", path.display()));
                 let (_, peer) = socket.recv_from(&mut [0; 1]).with_context(|| cannot("receive at", path))?;
                 if peer.is_unnamed() {
                     bail!(
-                        "the peer at {} has no address of its own, so nothing can be sent to it",
+                        "the peer at {} has no address of its own, so nothing can be sent to it; have it bind its socket",
                         path.display()
                     );
                 }
@@ -102,6 +114,10 @@ impl FrameSource {
             }
         })
     }
+}
+
+fn waiting(text: &str) {
+    log::notice(Level::Info, "waiting", text);
 }
 
 fn cannot(what: &str, path: &Path) -> String {
@@ -126,10 +142,10 @@ impl<'a> Place<'a> {
         match fs::symlink_metadata(path) {
             Err(_) => {}
             Ok(found) if !found.file_type().is_socket() => {
-                bail!("{} exists and is no socket", path.display())
+                bail!("{} exists and is no socket; choose another path", path.display())
             }
             Ok(_) if UnixStream::connect(path).is_ok() => {
-                bail!("{} is in use by another program", path.display())
+                bail!("{} is in use by another program; choose another path", path.display())
             }
             Ok(_) => fs::remove_file(path).with_context(|| cannot("remove the old socket", path))?,
         }

@@ -20,6 +20,7 @@ use crate::args::control::ControlArgs;
 use crate::args::frame_source::FrameSource;
 use crate::args::priority::PriorityArgs;
 use crate::args::record::RecordArgs;
+use crate::args::shards::{queues, shard_count};
 
 /// The device node of TUN.
 const TUN_NODE: &str = "/dev/net/tun";
@@ -131,24 +132,6 @@ pub(crate) struct LinkArgs {
     pub control: ControlArgs,
 }
 
-/// The number of shards: for 0, the number of processors.
-pub(crate) fn shard_count(asked: u16) -> u16 {
-    match asked {
-        0 => std::thread::available_parallelism()
-            .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(1).min(256)),
-        count => count,
-    }
-}
-
-/// All queues of an interface that was opened for `shards` of them.
-///
-/// # Errors
-/// Those of [`Tun::open_queue`].
-pub(crate) fn queues(tun: Tun, shards: u16) -> std::io::Result<Vec<Tun>> {
-    let more: Vec<Tun> = (1..shards).map(|_| tun.open_queue()).collect::<Result<_, _>>()?;
-    Ok(std::iter::once(tun).chain(more).collect())
-}
-
 /// A [`Cidr`] that includes its prefix length.
 fn prefixed(text: &str) -> Result<Cidr, String> {
     let cidr = text.parse::<Cidr>().map_err(|error| error.to_string())?;
@@ -188,7 +171,7 @@ impl LinkArgs {
             bail!("--mtu {mtu}: the MTU is that of {name}; change it with: ip link set dev {name} mtu {mtu}");
         }
         if let Some(peer) = self.peer_addresses.first() {
-            bail!("--peer-address {peer} is for a TUN: the kernel needs no address on {name}");
+            bail!("--peer-address {peer} is for a TUN: the kernel needs no address on {name}; leave it out");
         }
         Ok(())
     }
@@ -226,7 +209,9 @@ impl LinkArgs {
     /// Opens what carries frames over a descriptor.
     fn open_frames(&self, source: &FrameSource) -> anyhow::Result<Opened> {
         if let (Some(peer), false) = (self.peer_addresses.first(), source.is_interface()) {
-            bail!("--peer-address {peer} is for an interface: the peer at this socket has its own");
+            bail!(
+                "--peer-address {peer} is for an interface: the peer at this socket has its own; leave it out"
+            );
         }
         if shard_count(self.shards) > 1 {
             bail!("--shards {}: this device has one queue; use one shard", self.shards);
@@ -255,10 +240,16 @@ impl LinkArgs {
         let shards = shard_count(self.shards);
         self.auto.refuse("a TUN")?;
         if let Some(gateway) = self.gateways.first() {
-            bail!("--gateway {gateway} is for an Ethernet device: a TUN has one neighbour, the kernel");
+            bail!(
+                "--gateway {gateway} is for an Ethernet device: a TUN has one neighbour, the kernel; leave it \
+                   out, or choose a --device"
+            );
         }
         if let Some(mac) = self.mac {
-            bail!("--mac {mac} is for an Ethernet device: a TUN has no Ethernet addresses");
+            bail!(
+                "--mac {mac} is for an Ethernet device: a TUN has no Ethernet addresses; leave it out, or choose \
+                   a --device"
+            );
         }
         let peers = self.peers()?;
         let existed = Interface::open(&self.tun).is_ok();
@@ -370,7 +361,9 @@ impl LinkArgs {
     /// The kernel's addresses on the link.
     fn peers(&self) -> anyhow::Result<Vec<Cidr>> {
         if let Some(stray) = self.peer_addresses.iter().find(|&&peer| self.network_of(peer).is_none()) {
-            bail!("--peer-address {stray} is not in the network of any --address");
+            bail!(
+                "--peer-address {stray} is not in the network of any --address; leave it out, or add one of its network"
+            );
         }
         self.addresses
             .iter()
@@ -382,10 +375,10 @@ impl LinkArgs {
                     None => first_other(own),
                 };
                 let Some(peer) = peer else {
-                    bail!("--address {own} leaves no address for the kernel's side")
+                    bail!("--address {own} leaves no address for the kernel's side; use a shorter prefix, such as {}/24", own.address())
                 };
                 if peer == own.address() {
-                    bail!("--peer-address {peer} is the stack's own address");
+                    bail!("--peer-address {peer} is the stack's own address; choose another one in its network");
                 }
                 Cidr::new(peer, own.prefix()).context("the prefix is too long")
             })
@@ -418,7 +411,9 @@ impl LinkArgs {
         }
         let mut found = host_port
             .to_socket_addrs()
-            .with_context(|| format!("cannot find the address of {host:?}"))?
+            .with_context(|| {
+                format!("cannot find the address of {host:?}; check the name, or give an address")
+            })?
             .peekable();
         let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
         let has_family = |to: &SocketAddr| {

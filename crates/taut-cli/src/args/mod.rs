@@ -8,3 +8,4 @@ pub(crate) mod link;
 pub(crate) mod network;
 pub(crate) mod priority;
 pub(crate) mod record;
+pub(crate) mod shards;

@@ -75,7 +75,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         return output::print_json(&list(&found));
     }
     let lines = found.iter().map(|of| format!("{}: mtu {}\n", of.device, of.network.mtu));
-    Ok(output::print(&lines.collect::<String>())?)
+    output::print(&lines.collect::<String>())
 }
 
 fn list(found: &[Of]) -> Vec<serde_json::Value> {

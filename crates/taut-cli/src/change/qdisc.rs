@@ -136,7 +136,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         return output::print_json(&list(&shown, args.statistics));
     }
     let lines = flat(&shown).map(|(device, qdisc)| text(qdisc, device, args.statistics));
-    Ok(output::print(&lines.collect::<Result<String, _>>()?)?)
+    output::print(&lines.collect::<Result<String, _>>()?)
 }
 
 /// The disciplines of every stack, each with its device.

@@ -14,16 +14,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use taut::observe::RecordHandle;
 use taut_core::{LinkCaps, StackConfig};
 use taut_device::{Cidr, TunOptions};
 use taut_testbed::{Subnet, allow_namespaces};
 
 use crate::args::control::ControlArgs;
-use crate::args::link::queues;
 use crate::args::priority::PriorityArgs;
 use crate::args::record::RecordArgs;
+use crate::args::shards::queues;
 use crate::compare::transport::{Kernel, Taut};
-use crate::shared::stack;
+use crate::stack;
 
 /// The link with taut.
 const MEASURED: Subnet = Subnet(9);
@@ -150,6 +151,12 @@ impl Measured {
             Self::Tun(pair) => pair.name,
             Self::InProcess(pair) => pair.name,
         }
+    }
+
+    /// The recordings of the near stack.
+    pub(crate) fn recordings(&self) -> Vec<RecordHandle> {
+        let (Self::Tun(Pair { near, .. }) | Self::InProcess(Pair { near, .. })) = self;
+        near.0.recording_handles()
     }
 
     /// The files of the stacks' control sockets.

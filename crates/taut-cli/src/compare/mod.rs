@@ -23,9 +23,9 @@ use taut_core::congestion::Registry;
 
 use crate::args::congestion::CongestionArgs;
 use crate::args::control::ControlArgs;
-use crate::args::link::shard_count;
 use crate::args::priority::PriorityArgs;
-use crate::args::record::RecordArgs;
+use crate::args::record::{self, RecordArgs};
+use crate::args::shards::shard_count;
 use crate::compare::arena::{Arena, Measured, Pair};
 use crate::compare::transport::{Kernel, Listen as _, Transport};
 use crate::compare::workload::Payload;
@@ -39,7 +39,7 @@ use report::{Congestion, Report, Row, Setup};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  sudo taut compare\n  sudo taut compare --rounds 15 --seconds 1 --json > result.json\n  \
-        sudo taut compare --congestion bbr     # version 3; mainline Linux has version 1\n  \
+        sudo taut compare --congestion bbr    # version 3; mainline Linux has 1\n  \
         sudo taut compare --congestion prague --kernel-congestion dctcp\n  \
         sudo taut compare --priority realtime:1    # on a busy machine\n\n\
         It runs in network namespaces of its own and leaves nothing behind. SHA-256 of every byte is compared."
@@ -175,10 +175,12 @@ pub(crate) fn run(args: &CompareArgs, controllers: &Registry) -> anyhow::Result<
         stack_threads: arena.measured.stacks() * usize::from(shards),
         priority: args.priority.priority.map(|priority| priority.to_string()),
     };
+    let records = arena.measured.recordings();
     match arena.measured {
-        Measured::Tun(taut) => compare(args, setup, &payload, taut, arena.baseline, watch),
-        Measured::InProcess(taut) => compare(args, setup, &payload, taut, arena.baseline, watch),
+        Measured::Tun(taut) => compare(args, setup, &payload, taut, arena.baseline, watch)?,
+        Measured::InProcess(taut) => compare(args, setup, &payload, taut, arena.baseline, watch)?,
     }
+    record::check(&records)
 }
 
 /// Ctrl-C ends the comparison immediately. Interfaces and namespaces end with the process; the socket files must be

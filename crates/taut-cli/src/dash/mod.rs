@@ -23,7 +23,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use hyper_util::service::TowerToHyperService;
 
@@ -31,17 +30,19 @@ use crate::args::control::SocketArgs;
 use crate::dash::access::{Access, Token};
 use crate::dash::feed::Feed;
 use crate::dash::watch::{Watch, Which};
+use crate::shared::advice::cannot_listen;
+use crate::shared::log::{self, Level, LogArgs};
 use crate::shared::{http_loop, interrupt, output};
 
 /// Shows every connection of the running stacks live, on a web page
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
-    taut dash\n  openssl rand -hex 16 > token\n  taut dash --listen 0.0.0.0:9118 --token-file token\n  curl http://127.0.0.1:9118/metrics\n\n\
+    taut dash\n  openssl rand -hex 16 > token\n  taut dash 0.0.0.0:9118 --token-file token\n  curl http://127.0.0.1:9118/metrics\n\n\
     At an address that is not loopback, a token is needed; without --token-file a random one is made, and printed with the \
     address. /sample has one sample as JSON, /metrics has OpenMetrics.")]
 pub struct DashArgs {
-    /// Address of the page; a port alone is on loopback
-    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
+    /// Where to show the page: ADDRESS:PORT, or PORT on loopback
+    #[arg(value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9118", value_parser = access::listen)]
     listen: SocketAddr,
     /// File with the token of at least 16 characters; - for standard input
     #[arg(long = "token-file", value_name = "FILE", value_parser = access::token_file)]
@@ -51,6 +52,8 @@ pub struct DashArgs {
     /// Print the page's address as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten)]
     socket: SocketArgs,
 }
@@ -75,7 +78,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[command(next_help_heading = "Control")]
 pub struct PageArgs {
     /// Show the dashboard at ADDRESS:PORT, or at PORT on loopback
-    #[arg(long, value_name = "ADDRESS", value_parser = access::listen)]
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = access::listen)]
     pub dash: Option<SocketAddr>,
     /// File with the dashboard's token; - for standard input
     #[arg(long = "dash-token-file", value_name = "FILE", requires = "dash", value_parser = access::token_file)]
@@ -91,10 +94,10 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(listen: SocketAddr, token: Option<Token>) -> anyhow::Result<Self> {
+    /// `place` is how its address is given.
+    fn new(listen: SocketAddr, token: Option<Token>, place: &str) -> anyhow::Result<Self> {
         let access = Access::new(listen, token)?;
-        let listener =
-            TcpListener::bind(listen).with_context(|| format!("cannot show the page at {listen}"))?;
+        let listener = TcpListener::bind(listen).map_err(|error| cannot_listen(listen, place, error))?;
         listener.set_nonblocking(true)?;
         let url = access.url(listener.local_addr()?);
         Ok(Self { listener, access, url })
@@ -114,11 +117,12 @@ impl Bound {
 /// # Errors
 /// When the address cannot be used.
 pub fn run(args: &DashArgs) -> anyhow::Result<()> {
-    let bound = Bound::new(args.listen, args.token.clone())?;
+    let bound = Bound::new(args.listen, args.token.clone(), "taut dash [ADDRESS:]PORT")?;
     if args.json {
         output::print_json(&serde_json::json!({ "url": bound.url }))?;
     }
-    eprintln!("taut: the dashboard is at {} (Ctrl-C stops)", bound.url);
+    args.log.start();
+    log::notice(Level::Info, "serving", &format!("the dashboard is at {} (Ctrl-C stops)", bound.url));
     let which = Which::of(&args.socket);
     interrupt::or_interrupted(async {
         bound.serve(which, args.interval.interval).await.map(|never| match never {})
@@ -139,17 +143,19 @@ impl PageArgs {
         if *page == Some(listen) {
             return Ok(());
         }
-        let bound = Bound::new(listen, self.dash_token.clone()).context("--dash")?;
+        let bound = Bound::new(listen, self.dash_token.clone(), "--dash [ADDRESS:]PORT")?;
         let url = bound.url.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interval = Duration::from_millis(500);
         let serve = move || match runtime.block_on(bound.serve(which, interval)) {
             Ok(never) => match never {},
-            Err(error) => eprintln!("taut: the dashboard has ended: {error:#}"),
+            Err(error) => {
+                log::notice(Level::Error, "dash-ended", &format!("the dashboard has ended: {error:#}"));
+            }
         };
         std::thread::Builder::new().name("taut-dash".to_owned()).spawn(serve)?;
         *page = Some(listen);
-        eprintln!("taut: the dashboard is at {url}");
+        log::notice(Level::Info, "dash", &format!("the dashboard is at {url}"));
         Ok(())
     }
 }

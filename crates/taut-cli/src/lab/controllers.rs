@@ -26,7 +26,7 @@ pub(super) fn list(controllers: &Registry, json: bool) -> anyhow::Result<()> {
             format!("{}\n{params}", algorithm.name())
         })
         .collect();
-    Ok(output::print(&text)?)
+    output::print(&text)
 }
 
 /// A line of the list, below the name of its control: `  gain=2  from 1 to 4: how much faster to send`.

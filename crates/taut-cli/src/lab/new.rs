@@ -47,7 +47,7 @@ pub(super) fn new(args: &NewArgs) -> anyhow::Result<()> {
     if args.json {
         return output::print_json(&json!({ "file": args.file }));
     }
-    Ok(output::print(&format!("{name}: run it with taut lab run {}\n", runnable(&args.file)))?)
+    output::print(&format!("{name}: run it with taut lab run {}\n", runnable(&args.file)))
 }
 
 /// Prints the schema.
@@ -55,7 +55,7 @@ pub(super) fn print_schema(args: &SchemaArgs) -> anyhow::Result<()> {
     if args.json {
         return output::print_json(&schema());
     }
-    Ok(output::print(&(serde_json::to_string_pretty(&schema())? + "\n"))?)
+    output::print(&(serde_json::to_string_pretty(&schema())? + "\n"))
 }
 
 /// The file as `run` knows it for one.

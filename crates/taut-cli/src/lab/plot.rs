@@ -131,7 +131,7 @@ pub(crate) fn run(args: &PlotArgs) -> anyhow::Result<()> {
         return output::print_json(&Plotted { run: &args.run, files });
     }
     let line = |file: &Written| format!("wrote {}\n", file.path.display());
-    Ok(output::print(&files.iter().map(line).collect::<String>())?)
+    output::print(&files.iter().map(line).collect::<String>())
 }
 
 /// The file for a figure beside its run, in a directory that this creates.

@@ -96,8 +96,8 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
     }
     match (args.json, args.csv) {
         (true, _) => output::print_json(&sets),
-        (_, true) => Ok(output::print(results.csv())?),
-        _ => Ok(output::print(&results.text())?),
+        (_, true) => output::print(results.csv()),
+        _ => output::print(&results.text()),
     }
 }
 

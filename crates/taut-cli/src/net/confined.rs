@@ -8,6 +8,7 @@ use taut_control::place;
 use taut_gateway::sandbox::{self, CapabilitySet};
 
 use crate::args::control::ControlArgs;
+use crate::shared::log::{self, Level};
 
 /// What the command needs while it runs, beside sockets, `resolv.conf` and the control socket.
 #[derive(Debug)]
@@ -31,17 +32,19 @@ pub(crate) fn directory(of: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The kernel refuses what it claims to have.
-pub(crate) fn close(control: &ControlArgs, needs: Needs, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn close(control: &ControlArgs, needs: Needs) -> anyhow::Result<()> {
     let Needs { mut read, mut write, keep } = needs;
     write.extend(control.control.as_deref().and_then(directory));
     write.extend(place::default_directory());
     read.extend(sandbox::directories_of_resolver());
     // The kernel's settings, which a stack looks at when it begins.
     read.extend(["/dev/urandom", "/proc/sys/net"].map(PathBuf::from));
-    sandbox::drop_capabilities(keep).context("capabilities")?;
+    sandbox::drop_capabilities(keep)
+        .context("cannot give up capabilities; --no-sandbox runs without the sandbox")?;
     let confined = sandbox::confine(&read, &write).context("the sandbox; --no-sandbox runs without it")?;
-    if !confined.files && !quiet {
-        eprintln!("taut: this kernel has no landlock: this process may open this user's files");
+    if !confined.files {
+        let why = "this kernel has no landlock: this process may open this user's files";
+        log::event(Level::Warn, "no-landlock", why, serde_json::Map::new());
     }
     Ok(())
 }

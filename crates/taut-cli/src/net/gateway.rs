@@ -24,9 +24,10 @@ use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Needs};
 use crate::net::gateway_config::Config;
 use crate::net::gateway_guest::{MachineArgs, Plugged};
-use crate::net::gateway_log::LogFormat;
+use crate::net::gateway_log::{say, write};
 use crate::net::proxy::read_login;
 use crate::shared::interrupt;
+use crate::shared::log::{self, Level, LogArgs};
 
 /// Gives a command, container or VM network access without root
 #[derive(Args, Debug)]
@@ -103,18 +104,8 @@ pub(crate) struct GatewayArgs {
     /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
-    /// Log nothing, as --log none
-    #[arg(help_heading = "Operation", long, short)]
-    quiet: bool,
-    /// Log format: text, json or none
-    #[arg(
-        help_heading = "Operation",
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    log: LogFormat,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten)]
     control: ControlArgs,
     /// The command, and its arguments
@@ -222,17 +213,16 @@ impl GatewayArgs {
     /// Reads the file again, each time that this process gets HUP. A mistake in it changes nothing.
     async fn reload(&self, server: &Server) -> anyhow::Result<Infallible> {
         let mut hangup = signal(SignalKind::hangup())?;
-        let log = self.log_format();
         loop {
             hangup.recv().await;
             let own = server.look(|gateway| gateway.settings().own.clone());
             match self.settings(own) {
                 Ok(settings) => {
                     server.set(settings);
-                    log.say("rules-read", "the rules are as in the file now");
+                    say(Level::Info, "rules-read", "the rules are as in the file now");
                 }
                 Err(error) => {
-                    log.say("rules-refused", &format!("the rules stay as they were: {error:#}"));
+                    say(Level::Error, "rules-refused", &format!("the rules stay as they were: {error:#}"));
                 }
             }
         }
@@ -270,13 +260,8 @@ impl GatewayArgs {
         Some(place.parse().map_or_else(|_| Enter::Path(place.clone()), Enter::Process))
     }
 
-    const fn log_format(&self) -> LogFormat {
-        if self.quiet { LogFormat::None } else { self.log }
-    }
-
-    fn server(&self, settings: Settings, resolver: Resolver) -> Server {
-        let log = self.log_format();
-        Server::new(settings, resolver, Box::new(move |event| log.write(event)))
+    fn server(settings: Settings, resolver: Resolver) -> Server {
+        Server::new(settings, resolver, Box::new(write))
     }
 }
 
@@ -299,7 +284,7 @@ pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
         let with_port = text.parse::<SocketAddr>().ok();
         with_port
             .or_else(|| text.parse().ok().map(|address| SocketAddr::new(address, 53)))
-            .with_context(|| format!("--dns {text} is not an address"))
+            .with_context(|| format!("--dns {text} is not an address, such as 192.0.2.53 or 192.0.2.53:5353"))
     };
     Ok(Resolver::Servers(given.iter().map(server).collect::<anyhow::Result<_>>()?))
 }
@@ -312,6 +297,9 @@ fn has_ipv6() -> bool {
 /// The error of a gateway without a guest.
 const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, \
                         --vfkit SOCKET, --passt SOCKET";
+
+const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
+                       net.ipv4.ping_group_range='0 2147483647'";
 
 /// Runs `taut gateway` until its guest ends.
 ///
@@ -327,16 +315,17 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         crate::shared::output::print(&format!("{text}\n"))?;
         return Ok(());
     }
+    args.log.start();
     let enter = args.enter();
     let machine = args.machine.plug(&pairs, args.mtu())?;
     if enter.is_none() && args.tun.is_none() && machine.is_none() {
         bail!("{NO_GUEST}");
     }
     if !args.run && !args.command.is_empty() {
-        bail!("a command needs --run");
+        bail!("a command needs --run: taut gateway --run -- {}", args.command.join(" "));
     }
     if args.out_login.is_some() && !matches!(args.out, Some(Out::Socks5(_))) {
-        bail!("--out-login is for --out socks5://HOST:PORT");
+        bail!("--out-login is for --out socks5://HOST:PORT: give that, or leave out --out-login");
     }
     // Before there is a second thread.
     let mut opening = enter.map(|enter| fork(args, enter, &pairs)).transpose()?;
@@ -350,10 +339,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     if !args.no_sandbox {
         confine(args, &forwards)?;
     }
-    if !pings_are_allowed() && !args.quiet {
-        eprintln!(
-            "taut: the guest cannot ping, because this host does not let this user (net.ipv4.ping_group_range)"
-        );
+    if !pings_are_allowed() {
+        say(Level::Warn, "no-ping", NO_PING);
     }
     let runtime = if args.threads > 1 {
         tokio::runtime::Builder::new_multi_thread()
@@ -380,7 +367,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
             (None, None) => bail!("there is no guest"),
         };
-        let server = args.server(settings, resolver);
+        let server = GatewayArgs::server(settings, resolver);
         let mut tasks = tokio::task::JoinSet::new();
         for forward in forwards {
             let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
@@ -416,7 +403,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             namespace => {
                 namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
                 let asked = ended_by_signal(args.config.is_some())?;
-                eprintln!("taut: the gateway is at {}", own_names(&pairs));
+                log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
                 tokio::select! {
                     () = asked => Ok(None),
                     never = reload => never.map(|never| match never {}),
@@ -441,22 +428,19 @@ async fn serve_machines(
     resolver: Resolver,
     forwards: &[Forward],
 ) -> anyhow::Result<()> {
-    let server = args.server(settings, resolver);
-    let log = args.log_format();
+    let server = GatewayArgs::server(settings, resolver);
     let asked = ended_by_signal(args.config.is_some())?;
     args.control.show_page()?;
     let builder = || args.control.open_socket(Stack::builder());
     let serving = async {
         match &args.out {
-            None => machine.serve(&server, Arc::new(HostSockets), forwards, log, builder).await,
+            None => machine.serve(&server, Arc::new(HostSockets), forwards, builder).await,
             Some(Out::Socks5(way)) => {
-                machine.serve(&server, Arc::new(args.socks5(way)), forwards, log, builder).await
+                machine.serve(&server, Arc::new(args.socks5(way)), forwards, builder).await
             }
-            Some(Out::Http(way)) => {
-                machine.serve(&server, Arc::new(way.clone()), forwards, log, builder).await
-            }
+            Some(Out::Http(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
             Some(Out::Tun(name)) => {
-                machine.serve(&server, Arc::new(link(args, name)?), forwards, log, builder).await
+                machine.serve(&server, Arc::new(link(args, name)?), forwards, builder).await
             }
         }
     };
@@ -494,7 +478,10 @@ fn listening(
             continue;
         }
         let Some(namespace) = namespace.as_deref_mut() else {
-            bail!("{option} auto is for --run and --netns: a TUN's guests have no namespace to look into");
+            bail!(
+                "{option} auto is for --run and --netns: a TUN's guests have no namespace to look into; \
+                   give the ports, such as {option} 8080:80"
+            );
         };
         all.push((hosts, namespace.listening(kind).with_context(|| format!("{option} auto"))?));
     }
@@ -509,7 +496,7 @@ fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
     let config = args.config.iter().filter_map(|path| path.canonicalize().ok());
     let read = config.filter_map(|path| confined::directory(&path)).collect();
     let needs = Needs { read, write, keep: args.kept_capabilities(forwards) };
-    confined::close(&args.control, needs, args.quiet)
+    confined::close(&args.control, needs)
 }
 
 /// Another stack, in this namespace.

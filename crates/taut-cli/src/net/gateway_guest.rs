@@ -11,7 +11,8 @@ use taut::device::{Cidr, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut};
 
-use crate::net::gateway_log::LogFormat;
+use crate::net::gateway_log::say;
+use crate::shared::log::{self, Level};
 
 /// Virtual machines as guests.
 #[derive(Args, Debug)]
@@ -71,13 +72,16 @@ impl MachineArgs {
         for (guest, _) in addresses {
             if guest.address().is_ipv6() && guest.prefix() != SLAAC_PREFIX {
                 bail!(
-                    "--guest {guest}: a virtual machine makes its address of a prefix of {SLAAC_PREFIX} bits"
+                    "--guest {guest}: a virtual machine makes its address of a prefix of {SLAAC_PREFIX} bits; write \
+                     {}/{SLAAC_PREFIX}",
+                    guest.address()
                 );
             }
         }
         let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search };
         let machines = Machines::listen(plug, path)?;
-        eprintln!("taut: waiting for a virtual machine at {}", path.display());
+        let text = format!("waiting for a virtual machine at {}", path.display());
+        log::notice(Level::Info, "waiting", &text);
         Ok(Some(Plugged { machines, network }))
     }
 }
@@ -92,30 +96,30 @@ impl Plugged {
         server: &Server,
         way: Arc<W>,
         forwards: &[Forward],
-        log: LogFormat,
         builder: impl Fn() -> StackBuilder,
     ) -> anyhow::Result<()> {
-        let log: MachineLog = Box::new(move |event| say(log, event));
+        let log: MachineLog = Box::new(machine_event);
         Ok(self.machines.serve(server, way, &self.network, forwards, builder, &log).await?)
     }
 }
 
-fn say(log: LogFormat, event: &MachineEvent<'_>) {
+fn machine_event(event: &MachineEvent<'_>) {
     match event {
-        MachineEvent::Came => log.say("machine-came", "a virtual machine is there"),
+        MachineEvent::Came => say(Level::Info, "machine-came", "a virtual machine is there"),
         MachineEvent::Gone(None) => {
-            log.say("machine-gone", "the virtual machine is gone; waiting for the next one");
+            say(Level::Info, "machine-gone", "the virtual machine is gone; waiting for the next one");
         }
         MachineEvent::Gone(Some(why)) => {
             let sentence = format!("the virtual machine is gone ({why}); waiting for the next one");
-            log.say("machine-gone", &sentence);
+            say(Level::Info, "machine-gone", &sentence);
         }
-        MachineEvent::TurnedAway => log.say(
+        MachineEvent::TurnedAway => say(
+            Level::Warn,
             "machine-refused",
             "another virtual machine was turned away: a gateway has one guest at a time",
         ),
         MachineEvent::Failed(why) => {
-            log.say("machine-failed", &format!("the virtual machine cannot be served: {why}"));
+            say(Level::Warn, "machine-failed", &format!("the virtual machine cannot be served: {why}"));
         }
     }
 }

@@ -1,48 +1,36 @@
-//! `--log`: the events of a gateway or a proxy, a line for each, on standard error.
+//! The events of a gateway or a proxy in the log (`shared/log.rs`), a line for each.
 //!
 //! Called by `gateway.rs` and `proxy.rs`.
 
-use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use taut::FlowKind;
 use taut_gateway::Event;
 
-use crate::shared::clock;
+use crate::shared::log::{self, Level};
 
-/// How events are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// A line of text.
-    #[default]
-    Text,
-    /// A JSON object.
-    Json,
-    /// Not at all.
-    None,
+/// Logs one event.
+pub(crate) fn write(event: &Event) {
+    let (name, fields) = fields(event);
+    let fields = match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    log::event(level(event), name, &text(event), fields);
 }
 
-impl LogFormat {
-    /// Writes one event.
-    pub(crate) fn write(self, event: &Event) {
-        match self {
-            Self::Text => eprintln!("taut: {}", text(event)),
-            Self::Json => eprintln!("{}", object(event, clock::wall())),
-            Self::None => {}
-        }
-    }
-
-    /// Writes what became of the guest or of the file of rules: the event's name, and a sentence.
-    pub(crate) fn say(self, event: &str, sentence: &str) {
-        match self {
-            Self::Text => eprintln!("taut: {sentence}"),
-            Self::Json => eprintln!("{}", notice(event, sentence, clock::wall())),
-            Self::None => {}
-        }
-    }
+/// Logs what became of the guest or of the file of rules: the event's name, and a sentence.
+pub(crate) fn say(level: Level, event: &str, sentence: &str) {
+    log::event(level, event, sentence, Map::new());
 }
 
-fn notice(event: &str, sentence: &str, time: f64) -> Value {
-    json!({ "event": event, "text": sentence, "time": time })
+const fn level(event: &Event) -> Level {
+    match event {
+        Event::Denied { .. } | Event::NameDenied { .. } | Event::Left { .. } => Level::Info,
+        Event::OverLimit { .. }
+        | Event::NoResources { .. }
+        | Event::CannotForward { .. }
+        | Event::CannotAccept { .. } => Level::Warn,
+    }
 }
 
 const fn name(kind: FlowKind) -> &'static str {
@@ -73,28 +61,26 @@ fn text(event: &Event) -> String {
     }
 }
 
-fn object(event: &Event, time: f64) -> Value {
-    let mut object = match event {
-        Event::Denied { guest, kind, to, rule } => json!({
-            "event": "denied", "kind": name(*kind), "guest": guest.to_string(), "to": to.to_string(), "rule": rule,
-        }),
+/// The name of an event, and what JSON has of it.
+fn fields(event: &Event) -> (&'static str, Value) {
+    match event {
+        Event::Denied { guest, kind, to, rule } => (
+            "denied",
+            json!({ "kind": name(*kind), "guest": guest.to_string(), "to": to.to_string(), "rule": rule }),
+        ),
         Event::NameDenied { guest, name, rule } => {
-            json!({ "event": "name-denied", "guest": guest.to_string(), "name": name, "rule": rule })
+            ("name-denied", json!({ "guest": guest.to_string(), "name": name, "rule": rule }))
         }
         Event::Left { client, to } => {
-            json!({ "event": "client-left", "client": client.to_string(), "to": to.to_string() })
+            ("client-left", json!({ "client": client.to_string(), "to": to.to_string() }))
         }
         Event::OverLimit { guest, what } => {
-            json!({ "event": "over-limit", "guest": guest.to_string(), "what": what.words() })
+            ("over-limit", json!({ "guest": guest.to_string(), "what": what.words() }))
         }
-        Event::NoResources { to } => json!({ "event": "no-resources", "to": to.to_string() }),
-        Event::CannotForward { at, why } => {
-            json!({ "event": "cannot-forward", "at": at.to_string(), "why": why })
-        }
-        Event::CannotAccept { at } => json!({ "event": "cannot-accept", "at": at.to_string() }),
-    };
-    object["time"] = json!(time);
-    object
+        Event::NoResources { to } => ("no-resources", json!({ "to": to.to_string() })),
+        Event::CannotForward { at, why } => ("cannot-forward", json!({ "at": at.to_string(), "why": why })),
+        Event::CannotAccept { at } => ("cannot-accept", json!({ "at": at.to_string() })),
+    }
 }
 
 #[cfg(test)]
@@ -104,25 +90,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_a_line_or_an_object() {
+    fn an_event_is_a_line_and_has_fields() {
         let guest = "10.0.2.15:4000".parse().unwrap();
         let to = "192.0.2.1:25".parse().unwrap();
         let denied = Event::Denied { guest, kind: FlowKind::Tcp, to, rule: "deny any port 25".into() };
         assert_eq!(text(&denied), "denied: tcp from 10.0.2.15:4000 to 192.0.2.1:25: deny any port 25");
-        let expected = r#"{"event":"denied","guest":"10.0.2.15:4000","kind":"tcp","rule":"deny any port 25","time":1.5,"to":"192.0.2.1:25"}"#;
-        assert_eq!(object(&denied, 1.5).to_string(), expected);
-        assert_eq!(
-            notice("machine-came", "a virtual machine is there", 2.5).to_string(),
-            r#"{"event":"machine-came","text":"a virtual machine is there","time":2.5}"#
-        );
-        // No event is without a name and a time, and a name with a quotation mark stays one string.
+        let expected =
+            r#"{"guest":"10.0.2.15:4000","kind":"tcp","rule":"deny any port 25","to":"192.0.2.1:25"}"#;
+        assert_eq!((fields(&denied).0, fields(&denied).1.to_string()), ("denied", expected.to_owned()));
+        // A name with a quotation mark stays one string.
         let name = Event::NameDenied { guest: guest.ip(), name: "a\"b".into(), rule: "deny any".into() };
         let limit = Event::OverLimit { guest: guest.ip(), what: Counted::Connections };
         let port = Event::CannotForward { at: to, why: "in use".into() };
         let left = Event::Left { client: guest, to };
         for event in [name, left, limit, port, Event::NoResources { to }, Event::CannotAccept { at: to }] {
-            let read: Value = serde_json::from_str(&object(&event, 0.0).to_string()).unwrap();
-            assert!(read["event"].is_string() && read["time"].is_number(), "{read}");
+            let read: Value = serde_json::from_str(&fields(&event).1.to_string()).unwrap();
+            assert!(read.is_object() && !fields(&event).0.is_empty(), "{read}");
             assert!(!text(&event).contains('\n'));
         }
     }

@@ -19,10 +19,14 @@ use taut_link::Rate;
 use tokio::task::JoinSet;
 
 use crate::args::link::LinkArgs;
+use crate::args::record;
 use crate::net::confined::{self, Needs};
 use crate::net::gateway::name_servers;
-use crate::net::gateway_log::LogFormat;
-use crate::shared::{interrupt, output, stack};
+use crate::net::gateway_log;
+use crate::shared::advice::cannot_listen;
+use crate::shared::log::{self, Level, LogArgs};
+use crate::shared::{interrupt, output};
+use crate::stack;
 
 /// A SOCKS5 and HTTP proxy that sends over long or lossy links
 #[derive(Args, Debug)]
@@ -57,15 +61,8 @@ pub(crate) struct ProxyArgs {
     /// Name server [default: those of /etc/resolv.conf]
     #[arg(help_heading = "Clients", long, value_name = "ADDRESS")]
     dns: Vec<String>,
-    /// Log format: text, json or none
-    #[arg(
-        help_heading = "Operation",
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    log: LogFormat,
+    #[command(flatten)]
+    log: LogArgs,
     /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
@@ -117,7 +114,7 @@ impl ProxyArgs {
             keep |= CapabilitySet::SYS_NICE;
         }
         let write = self.link.record.record.as_deref().and_then(confined::directory).into_iter().collect();
-        confined::close(&self.link.control, Needs { read: Vec::new(), write, keep }, false)
+        confined::close(&self.link.control, Needs { read: Vec::new(), write, keep })
     }
 
     /// Opens what was asked for, in front of which clients are served.
@@ -135,7 +132,7 @@ impl ProxyArgs {
                 let listener = taut::TcpListener::bind_with(stack, at, options)
                     .with_context(|| format!("cannot listen on {at}"))?;
                 all.spawn(server.proxy(listener, Arc::new(HostSockets), login.cloned()));
-                eprintln!("taut: a proxy at {at}, over the link (Ctrl-C stops)");
+                serving(&format!("a proxy at {at}, over the link"));
             }
             return Ok(all);
         }
@@ -144,18 +141,23 @@ impl ProxyArgs {
         let is_usual = self.listen.is_empty() && self.transparent.is_empty();
         for at in if is_usual { &usual[..] } else { &self.listen } {
             let listener = tokio::net::TcpListener::bind(at).await;
-            let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
+            let listener = listener.map_err(|error| cannot_listen(*at, "--listen", error))?;
             let at = listener.local_addr()?;
             all.spawn(server.proxy(listener, Arc::clone(&way), login.cloned()));
-            eprintln!("taut: a proxy at {at} (Ctrl-C stops)");
+            serving(&format!("a proxy at {at}"));
         }
         for at in &self.transparent {
-            let listener = Transparent::bind(*at).with_context(|| format!("cannot listen on {at}"))?;
+            let listener =
+                Transparent::bind(*at).map_err(|error| cannot_listen(*at, "--transparent", error))?;
             all.spawn(server.proxy(listener, Arc::clone(&way), None));
-            eprintln!("taut: a transparent proxy at {at} (Ctrl-C stops)");
+            serving(&format!("a transparent proxy at {at}"));
         }
         Ok(all)
     }
+}
+
+fn serving(text: &str) {
+    log::notice(Level::Info, "serving", &format!("{text} (Ctrl-C stops)"));
 }
 
 /// How long the end waits for tasks: for a disk that is slow, and not for ever.
@@ -169,17 +171,19 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
     let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
     crate::net::gateway::raise_descriptors();
+    args.log.start();
     let builder = stack::opened(&args.link, controllers)?;
     if !args.no_sandbox {
         args.confine()?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut records = Vec::new();
     let result = runtime.block_on(async {
         let stack = args.link.control.apply(builder)?.build()?;
+        records = stack.recording_handles();
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
-        let log = args.log;
         let settings = Settings { rules, ..Settings::default() };
-        let server = Server::new(settings, resolver, Box::new(move |event| log.write(event)));
+        let server = Server::new(settings, resolver, Box::new(gateway_log::write));
         let asked = interrupt::asked_to_end()?;
         let mut all = args.open(&stack, &server, login.as_ref()).await?;
         let ended = stack::while_up(&stack, async {
@@ -197,14 +201,13 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
         } else if ended.is_ok() {
             let (up, down) = (counters.bytes_up, counters.bytes_down);
             let (reached, asked) = (counters.reached, counters.connections);
-            eprintln!(
-                "taut: {reached} of {asked} connections were reached; {up} bytes up, {down} bytes down"
-            );
+            let sums =
+                format!("{reached} of {asked} connections were reached; {up} bytes up, {down} bytes down");
+            log::notice(Level::Info, "ended", &sums);
         }
-        crate::args::record::warn(&stack);
         ended
     });
     // Its tasks have the stack, whose recording is whole when the last of them is gone.
     runtime.shutdown_timeout(LONGEST_END);
-    result
+    result.and_then(|()| record::check(&records))
 }

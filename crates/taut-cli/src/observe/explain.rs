@@ -154,9 +154,9 @@ fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
         return output::print_json(look);
     }
     if args.ends.is_empty() {
-        return Ok(output::print(&(of_stack(&look.connections, &look.stack) + &look.lease_line))?);
+        return output::print(&(of_stack(&look.connections, &look.stack) + &look.lease_line));
     }
-    Ok(output::print(&look.connections.iter().map(of_one).collect::<String>())?)
+    output::print(&look.connections.iter().map(of_one).collect::<String>())
 }
 
 /// The text about a stack: each connection that has written, and all of them.

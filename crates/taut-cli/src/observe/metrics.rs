@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
 use http::{Method, Request, Response, StatusCode, header};
@@ -14,8 +13,11 @@ use taut_control::openmetrics::{CONTENT_TYPE, Exposition};
 use taut_control::{Client, ClientError};
 use tokio::net::TcpListener;
 
+use crate::dash::access;
 use crate::dash::watch::Which;
-use crate::shared::{http_loop, interrupt};
+use crate::shared::advice::cannot_listen;
+use crate::shared::log::{self, Level, LogArgs};
+use crate::shared::{http_loop, interrupt, output};
 
 /// Prints metrics of the running stacks as OpenMetrics, or serves them
 #[derive(Args, Debug)]
@@ -23,7 +25,7 @@ use crate::shared::{http_loop, interrupt};
     taut metrics\n  taut metrics --listen 127.0.0.1:9117 &\n  curl http://127.0.0.1:9117/metrics")]
 pub(crate) struct MetricsArgs {
     /// Serve them at this address of the host, until Ctrl-C
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = access::listen)]
     listen: Option<SocketAddr>,
 }
 
@@ -33,12 +35,13 @@ pub(crate) struct MetricsArgs {
 /// When the address is in use, or the directory of the control sockets cannot be read.
 pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
     let Some(at) = args.listen else {
-        print!("{}", text(&Which::All)?);
-        return Ok(());
+        return output::print(&text(&Which::All)?);
     };
     interrupt::or_interrupted(async {
-        let listener = TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
-        eprintln!("serving http://{}/metrics", listener.local_addr()?);
+        let listener = TcpListener::bind(at).await.map_err(|error| cannot_listen(at, "--listen", error))?;
+        LogArgs::default().start();
+        let text = format!("serving http://{}/metrics (Ctrl-C stops)", listener.local_addr()?);
+        log::notice(Level::Info, "serving", &text);
         match http_loop::serve(&listener, service_fn(answer)).await {}
     })
 }
@@ -77,7 +80,7 @@ pub(crate) fn text(which: &Which) -> anyhow::Result<String> {
             Ok::<_, ClientError>(())
         };
         if let Err(error) = ask() {
-            eprintln!("taut: {} is left out: {error}", path.display());
+            log::notice(Level::Warn, "left-out", &format!("{} is left out: {error}", path.display()));
         }
     }
     Ok(all.text())

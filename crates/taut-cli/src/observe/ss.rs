@@ -95,7 +95,7 @@ pub(crate) fn run(args: &SsArgs) -> anyhow::Result<()> {
             // A stack of an earlier version does not tell.
             let network = client.network().unwrap_or_default();
             let lease = network::lease_line(&network).unwrap_or_default();
-            Ok(output::print(&(totals(&who, summary) + &lease))?)
+            output::print(&(totals(&who, summary) + &lease))
         };
     }
     let (mut listeners, mut connections, mut flows) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &SsArgs) -> anyhow::Result<()> {
         numeric: args.numeric,
     };
     let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail };
-    Ok(output::print(&layout.text(&listeners, &flows, &connections, &datagrams))?)
+    output::print(&layout.text(&listeners, &flows, &connections, &datagrams))
 }
 
 /// The sockets as `taut ss -ati` shows them.

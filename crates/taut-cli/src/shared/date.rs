@@ -1,4 +1,4 @@
-//! The wall-clock time that is written into the results of an experiment. Called by `run.rs`.
+//! Wall-clock time as text, for the results of an experiment and the log. Called by the lab and `log.rs`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,6 +8,12 @@ pub(crate) fn rfc3339_now() -> String {
     #[expect(clippy::disallowed_methods, reason = "results of an experiment say when they were measured")]
     let now = SystemTime::now();
     rfc3339(now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}
+
+/// A time of day, in seconds since 1970, with its milliseconds: `2026-01-31T23:59:59.123Z`.
+pub(crate) fn rfc3339_ms(at: f64) -> String {
+    let ms = (at.max(0.0) * 1e3) as u64;
+    format!("{}.{:03}Z", rfc3339(ms / 1_000).trim_end_matches('Z'), ms % 1_000)
 }
 
 /// Converts seconds since 1970 to a date. The year begins in March here, so that a leap day is the last of

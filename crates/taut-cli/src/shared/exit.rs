@@ -9,6 +9,8 @@ use clap::Parser;
 use taut_core::congestion::{Definition, Registry};
 
 use crate::shared::interrupt::{EXIT_CODE, Interrupted};
+use crate::shared::output::ReaderGone;
+use crate::shared::log;
 
 /// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built in.
 /// `renamed` puts this program's name in an example, in the place of the one that it is written for.
@@ -38,12 +40,13 @@ pub(crate) fn main_of<P: Parser>(
 pub(crate) fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => {
             eprintln!("{program}: interrupted");
             ExitCode::from(EXIT_CODE)
         }
         Err(error) => {
-            eprintln!("{program}: {error:#}");
+            log::last(&error);
             ExitCode::FAILURE
         }
     }

@@ -6,23 +6,36 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use crate::shared::stack;
+use crate::stack;
 
 /// A running peer answers sooner than this, even if only to the second SYN, which leaves after one second.
 const LONG: Duration = Duration::from_secs(3);
 
-/// Connects.
+/// Connects, within this time if there is a limit.
 ///
 /// # Errors
 /// The reason for the failure, with advice.
-pub(crate) async fn dial(stack: &taut::Stack, to: SocketAddr) -> anyhow::Result<taut::TcpStream> {
+pub(crate) async fn dial(
+    stack: &taut::Stack,
+    to: SocketAddr,
+    within: Option<Duration>,
+) -> anyhow::Result<taut::TcpStream> {
     let mut connecting = std::pin::pin!(stack::connect(stack, to));
-    let connected = tokio::select! {
-        connected = &mut connecting => connected,
-        () = tokio::time::sleep(LONG) => {
-            eprintln!("taut: no answer from {to} yet; Ctrl-C gives up");
-            connecting.await
+    let connect = async {
+        tokio::select! {
+            connected = &mut connecting => connected,
+            () = tokio::time::sleep(LONG) => {
+                eprintln!("taut: no answer from {to} yet; Ctrl-C gives up");
+                connecting.await
+            }
         }
+    };
+    let connected = match within {
+        Some(limit) => tokio::time::timeout(limit, connect).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s (--connect-timeout)", limit.as_secs_f64());
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }),
+        None => connect.await,
     };
     connected.map_err(|error| explain(to, &error))
 }

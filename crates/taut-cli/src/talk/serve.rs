@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,11 +19,13 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 use tower_http::services::ServeDir;
 
 use crate::shared::clock::Stopwatch;
-use crate::shared::text;
+use crate::shared::log::{self, Level};
+use crate::shared::{output, text};
 
 /// Bytes read from a file at a time: one read call for several super-packets.
 const FILE_CHUNK_BYTES: usize = 256 * 1024;
@@ -51,19 +54,35 @@ impl Accept for tokio::net::TcpListener {
     }
 }
 
-/// The log: one line for each request, when its response has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Log {
-    /// No log.
-    Quiet,
-    /// Text on standard error.
-    Text,
-    /// JSON lines on standard output.
-    Json,
+impl Accept for taut::TcpListener {
+    type Io = taut::TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(Self::Io, SocketAddr)> {
+        taut::TcpListener::accept(self).await
+    }
+
+    /// Whether the stack has ended.
+    fn ends(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::NetworkDown | io::ErrorKind::NotConnected)
+    }
+}
+
+/// Where a request is written, when its response has ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Requests {
+    /// Into the log.
+    Log,
+    /// To standard output, as a line of JSON; its reader may go.
+    Json(Arc<Notify>),
 }
 
 /// Serves the files below `dir` until `stop` is ready, or no further connection can arrive.
-pub(crate) async fn serve<A: Accept>(mut listener: A, dir: &Path, log: Log, stop: impl Future<Output = ()>) {
+pub(crate) async fn serve<A: Accept>(
+    mut listener: A,
+    dir: &Path,
+    log: Requests,
+    stop: impl Future<Output = ()>,
+) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -73,22 +92,21 @@ pub(crate) async fn serve<A: Accept>(mut listener: A, dir: &Path, log: Log, stop
                 Ok(accepted) => accepted,
                 Err(error) if A::ends(&error) => break,
                 Err(error) => {
-                    eprintln!("taut: accept: {error}");
+                    note(Level::Warn, "cannot-accept", &format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             },
         };
-        let dir = dir.to_owned();
-        let service = hyper::service::service_fn(move |request| answer(dir.clone(), request, peer, log));
+        let (dir, to) = (dir.to_owned(), log.clone());
+        let service =
+            hyper::service::service_fn(move |request| answer(dir.clone(), request, peer, to.clone()));
         let connection =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            if let Err(error) = connection.await
-                && matches!(log, Log::Text)
-            {
-                eprintln!("{peer} {error}");
+            if let Err(error) = connection.await {
+                note(Level::Info, "connection-failed", &format!("{peer} {error}"));
             }
         });
     }
@@ -96,10 +114,19 @@ pub(crate) async fn serve<A: Accept>(mut listener: A, dir: &Path, log: Log, stop
     _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
 }
 
+fn note(level: Level, name: &str, text: &str) {
+    log::event(level, name, text, serde_json::Map::new());
+}
+
 /// A response whose body logs the request when it is dropped.
 type Answer = Response<Logged<tower_http::services::fs::ServeFileSystemResponseBody>>;
 
-async fn answer(dir: PathBuf, request: Request<Incoming>, peer: SocketAddr, log: Log) -> io::Result<Answer> {
+async fn answer(
+    dir: PathBuf,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    log: Requests,
+) -> io::Result<Answer> {
     let watch = Stopwatch::start();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let files = ServeDir::new(dir).with_buf_chunk_size(FILE_CHUNK_BYTES);
@@ -121,7 +148,7 @@ struct Logged<B> {
 }
 
 struct Entry {
-    log: Log,
+    log: Requests,
     peer: SocketAddr,
     method: Method,
     path: String,
@@ -136,22 +163,21 @@ impl Drop for Entry {
         let Self { log, peer, method, path, status, whole, sent, watch } = self;
         let time = watch.elapsed();
         let complete = whole.is_none_or(|whole| whole == *sent);
-        match log {
-            Log::Quiet => {}
-            Log::Text => {
-                let aborted = if complete { "" } else { ", aborted" };
-                let (sent, rate) = (text::grouped(*sent), text::rate(*sent, time));
-                let ms = text::significant(time.as_secs_f64() * 1e3);
-                eprintln!("{peer} {method} {path} {status} {sent} bytes in {ms} ms, {rate}{aborted}");
+        let fields = serde_json::json!({
+            "peer": peer.to_string(), "method": method.as_str(), "path": path, "status": status,
+            "bytes": sent, "seconds": time.as_secs_f64(), "complete": complete,
+        });
+        if let Requests::Json(gone) = log {
+            if output::print_json(&fields).is_err() {
+                gone.notify_one();
             }
-            Log::Json => println!(
-                "{}",
-                serde_json::json!({
-                    "peer": peer.to_string(), "method": method.as_str(), "path": path, "status": status,
-                    "bytes": sent, "seconds": time.as_secs_f64(), "complete": complete,
-                })
-            ),
+            return;
         }
+        let aborted = if complete { "" } else { ", aborted" };
+        let (sent, rate) = (text::grouped(*sent), text::rate(*sent, time));
+        let ms = text::significant(time.as_secs_f64() * 1e3);
+        let line = format!("{peer} {method} {path} {status} {sent} bytes in {ms} ms, {rate}{aborted}");
+        log::event(Level::Info, "request", &line, fields.as_object().cloned().unwrap_or_default());
     }
 }
 
@@ -199,7 +225,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let server = serve(listener, &root, Log::Quiet, async { _ = stopped.await });
+        let server = serve(listener, &root, Requests::Log, async { _ = stopped.await });
         let client = async {
             let mut stream = TcpStream::connect(at).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();

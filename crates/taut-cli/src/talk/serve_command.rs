@@ -1,15 +1,22 @@
 //! `taut serve`: the file server of `serve.rs` on a stack.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::FutureExt as _;
 use taut_core::congestion::Registry;
+use tokio::sync::Notify;
 
 use crate::args::link::LinkArgs;
-use crate::shared::{interrupt, stack};
-use crate::talk::serve::{Log, serve};
+use crate::args::record;
+use crate::shared::interrupt;
+use crate::shared::log::{self, Level, LogArgs};
+use crate::shared::output::ReaderGone;
+use crate::stack;
+use crate::talk::serve::{Requests, serve};
 
 /// Serves the files of a directory over HTTP/1.1.
 #[derive(Args, Debug)]
@@ -23,15 +30,17 @@ pub(crate) struct ServeArgs {
     /// Port on every address of the stack
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Do not log requests
-    #[arg(long, short)]
-    quiet: bool,
-    /// Log requests as JSON lines on standard output
-    #[arg(long, conflicts_with = "quiet")]
+    /// Print requests as JSON lines on standard output, not in the log
+    #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten)]
     link: LinkArgs,
 }
+
+/// How long the end waits for tasks: for a disk that is slow.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// Runs `taut serve` until Ctrl-C.
 ///
@@ -40,17 +49,17 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
     let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
     if !dir.is_dir() {
-        bail!("{} is not a directory", args.dir.display());
+        bail!("{} is not a directory; give the directory that has the file", args.dir.display());
     }
     std::fs::read_dir(&dir).with_context(|| format!("cannot serve {}", args.dir.display()))?;
-    let log = match (args.quiet, args.json) {
-        (true, _) => Log::Quiet,
-        (_, true) => Log::Json,
-        _ => Log::Text,
-    };
+    args.log.start();
+    let gone = Arc::new(Notify::new());
+    let requests = if args.json { Requests::Json(Arc::clone(&gone)) } else { Requests::Log };
+    let mut records = Vec::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let stack = stack::stack(&args.link, controllers)?;
+        records = stack.recording_handles();
         let (stop, stopped) = tokio::sync::watch::channel(());
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let asked = interrupt::asked_to_end()?;
@@ -58,22 +67,27 @@ pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()
         for own in args.link.own_addresses(&stack) {
             let at = std::net::SocketAddr::new(own, args.port);
             let listener = stack::listen(&stack, at).with_context(|| format!("cannot listen on {at}"))?;
-            let (files, mut stopped) = (dir.clone(), stopped.clone());
+            let (files, requests, mut stopped) = (dir.clone(), requests.clone(), stopped.clone());
             let stop = async move { _ = stopped.changed().await };
-            servers.spawn(async move { serve(listener, &files, log, stop).await });
+            servers.spawn(async move { serve(listener, &files, requests, stop).await });
             let port = if args.port == 80 { String::new() } else { format!(":{}", args.port) };
             let host = if at.is_ipv6() { format!("[{}]", at.ip()) } else { at.ip().to_string() };
-            eprintln!("taut: serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
+            let text = format!("serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
+            log::notice(Level::Info, "serving", &text);
         }
-        let ended = stack::while_up(&stack, asked.map(Ok)).await;
+        let no_reader = async { Err(gone.notified().map(|()| ReaderGone).await.into()) };
+        let end = async {
+            tokio::select! { end = asked.map(Ok) => end, end = no_reader => end }
+        };
+        let ended = stack::while_up(&stack, end).await;
         drop(stop);
         while servers.join_next().await.is_some() {}
-        crate::args::record::warn(&stack);
         if ended.is_ok() {
-            eprintln!("taut: stopped");
+            log::notice(Level::Info, "stopped", "stopped");
         }
         ended
     });
-    runtime.shutdown_background();
-    result
+    // Its tasks have the stack, whose recording is whole when the last of them is gone.
+    runtime.shutdown_timeout(LONGEST_END);
+    result.and_then(|()| record::check(&records))
 }

@@ -16,7 +16,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::args::link::LinkArgs;
 use crate::shared::clock::Stopwatch;
-use crate::shared::{interrupt, output, progress, stack};
+use crate::shared::log::{self, Level};
+use crate::shared::{interrupt, output, progress};
+use crate::stack;
 use crate::talk::dial::dial;
 use crate::talk::summary::Summary;
 
@@ -103,12 +105,13 @@ pub(crate) fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()
     let stack = stack::stack(&args.link, controllers)?;
     let work = async {
         args.link.auto.wait(&stack).await?;
-        let mut stream = dial(&stack, to).await?;
+        let mut stream = dial(&stack, to, None).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(total);
-        let meter =
-            copy(&mut tokio::io::stdin(), &mut stream, &bar, &format!("the connection to {to}")).await?;
+        let failed =
+            |written: io::Result<()>| written.with_context(|| format!("the connection to {to} failed"));
+        let meter = copy(&mut tokio::io::stdin(), &mut stream, &bar, failed).await?;
         stream.shutdown().await?;
         // The end of the peer's stream means that it has received ours.
         let mut rest = [0; 4096];
@@ -119,7 +122,7 @@ pub(crate) fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()
         Ok(Summary { verb: "sent", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
     };
     let summary = interrupt::or_interrupted(stack::while_up(&stack, work))?;
-    stack::finish(&stack);
+    stack::finish(stack)?;
     if args.json {
         output::print(&summary.text(true))?;
     } else {
@@ -146,7 +149,7 @@ pub(crate) fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(None);
-        let meter = copy(&mut stream, &mut tokio::io::stdout(), &bar, "standard output")
+        let meter = copy(&mut stream, &mut tokio::io::stdout(), &bar, output::written)
             .await
             .with_context(|| format!("receiving from {peer}"))?;
         let time = watch.elapsed();
@@ -155,7 +158,7 @@ pub(crate) fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()
         Ok(Summary { verb: "received", peer, bytes: meter.bytes(), time, sha256: meter.finish() })
     };
     let summary = interrupt::or_interrupted(stack::while_up(&stack, work))?;
-    stack::finish(&stack);
+    stack::finish(stack)?;
     io::stderr().write_all(summary.text(args.json).as_bytes())?;
     Ok(())
 }
@@ -165,18 +168,18 @@ async fn accept_one(stack: &taut::Stack, at: &[SocketAddr]) -> anyhow::Result<(t
     let mut accepting = tokio::task::JoinSet::new();
     for &at in at {
         let listener = stack::listen(stack, at).with_context(|| format!("cannot listen on {at}"))?;
-        eprintln!("taut: listening on {at}");
+        log::notice(Level::Info, "listening", &format!("listening on {at}"));
         accepting.spawn(async move { listener.accept().await });
     }
     Ok(accepting.join_next().await.context("no address to listen on")???)
 }
 
-/// Copies to the end, counting and hashing.
+/// Copies to the end, counting and hashing. `written` makes an error of the command of one of `to`.
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     bar: &ProgressBar,
-    target: &str,
+    written: impl Fn(io::Result<()>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Meter> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut meter = Meter::default();
@@ -185,12 +188,12 @@ async fn copy(
         if count == 0 {
             break;
         }
-        let written = async {
+        let write = async {
             to.write_all(&chunk[..count]).await?;
             // Flushed, because standard output would otherwise keep the data until the end of a line.
             to.flush().await
         };
-        written.await.with_context(|| format!("writing to {target} failed"))?;
+        written(write.await)?;
         meter.update(&chunk[..count]);
         bar.set_position(meter.bytes());
     }

@@ -56,11 +56,8 @@ fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_ter
     assert_eq!(seen["stacks"][0]["pid"].as_u64(), Some(server.id().into()));
     assert_eq!(seen["stacks"].as_array().map(Vec::len), Some(1));
 
-    let mut dash = observer.start(
-        &lab,
-        &["dash", "--listen", "127.0.0.1:9119"],
-        "the dashboard is at http://127.0.0.1:9119/",
-    );
+    let mut dash =
+        observer.start(&lab, &["dash", "127.0.0.1:9119"], "the dashboard is at http://127.0.0.1:9119/");
     eventually("the download is on the page of all stacks", || is_download(&sample(&lab, 9119, "")));
     assert!(ask(&lab, 9119, "/metrics", "").contains("\ntaut_connections{"));
 
@@ -76,10 +73,14 @@ fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_ter
     assert!(none.ends_with("\nno connection contains \"nothing has this\" (--filter)\n"), "{none}");
 
     // What goes wrong is said.
-    let mut refused = observer.command(&["dash", "--listen", "9119"]);
+    let mut refused = observer.command(&["dash", "9119"]);
     let said = lab.output(&mut refused);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("cannot show the page at 127.0.0.1:9119"), "{said}");
+    assert!(
+        said.contains("cannot listen on 127.0.0.1:9119")
+            && said.contains("choose another port with taut dash"),
+        "{said}"
+    );
     assert!(observer.fails(&["top"]).contains("needs a terminal"));
     let mut without =
         observer.command(&["serve", ".", "--dash", "9120", "--control", "none", "--tun", "taut7"]);

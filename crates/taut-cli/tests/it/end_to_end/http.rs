@@ -1,5 +1,7 @@
 //! Files over HTTP: curl on the kernel's TCP from `taut serve`, and `taut get` from nginx on the kernel's TCP.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use crate::end_to_end::support::{KERNEL, Lab, TAUT, drain, live_bytes, taut};
@@ -97,6 +99,77 @@ fn taut_serve_answers_ranges_and_keeps_to_its_directory_over_ipv6_too() {
     assert_eq!(entries.len(), 6, "{log}");
     assert!(entries.iter().all(|entry| entry["complete"] == true), "{log}");
     assert!(entries.iter().any(|entry| entry["status"] == 206 && entry["bytes"] == 5), "{log}");
+}
+
+/// Answers each request by its path until the lab ends.
+fn scripted(lab: &Lab, port: u16) {
+    let listener = lab.kernel.enter(|| TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                let mut request = String::new();
+                _ = reader.read_line(&mut request);
+                let to = |status: &str, to: &str| {
+                    format!("HTTP/1.1 {status}\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
+                };
+                let whole =
+                    |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                let answer = match request.split(' ').nth(1).unwrap_or_default() {
+                    "/old/a" => to("302 Found", "../new?b"),
+                    "/new?b" => to("307 Temporary Redirect", &format!("//{KERNEL}:{port}/end")),
+                    "/end" => whole("the end"),
+                    "/loop" => to("301 Moved", "/loop"),
+                    "/tls" => to("301 Moved", "https://example.com/"),
+                    "/large" => whole(&"x".repeat(4 << 20)),
+                    // More is promised than comes.
+                    _ => "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome".to_owned(),
+                };
+                _ = reader.get_mut().write_all(answer.as_bytes());
+                // Until the client ends the connection.
+                _ = reader.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+}
+
+#[test]
+fn taut_get_follows_redirects_and_keeps_its_times() {
+    let Some(lab) = Lab::new("get-options", &[]) else { return };
+    scripted(&lab, 8_000);
+    let get = |args: &[&str], path: &str| {
+        let url = format!("http://{KERNEL}:8000{path}");
+        let output = lab.output(&mut taut(&[&["get", "--control", "none", &url], args].concat()));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, body, said) = get(&["-L"], "/old/a");
+    assert_eq!((code, &*body), (Some(0), "the end"), "{said}");
+    for (args, path, error) in [
+        (&[][..], "/old/a", "answered 302 Found: it is at ../new?b; -L follows redirects"),
+        (&["-L"], "/loop", "leads to more than 10 redirects"),
+        (&["-L"], "/tls", "leads to https://example.com/: TLS is not supported"),
+        (&["--max-time", "0.5"], "/stalls", "not complete within 0.5 s (--max-time)"),
+    ] {
+        let (code, _, said) = get(args, path);
+        assert!(code == Some(1) && said.contains(error), "{path}: {code:?}, {said}");
+    }
+    // An address of the link that no host has.
+    let args = ["get", "--control", "none", "--connect-timeout", "0.5", "http://10.9.0.77/"];
+    let output = lab.output(&mut taut(&args));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("cannot connect to 10.9.0.77:80: no answer within 0.5 s (--connect-timeout)"),
+        "{said}"
+    );
+
+    // What it prints has no reader any more.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut get = taut(&["get", "--control", "none", &format!("http://{KERNEL}:8000/large")]);
+    let output = lab.spawn(get.stdout(writer).stderr(Stdio::piped())).output();
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
 }
 
 #[test]

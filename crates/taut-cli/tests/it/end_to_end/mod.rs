@@ -17,6 +17,7 @@ mod guide;
 mod help;
 mod http;
 mod link;
+mod log;
 mod network;
 mod observe;
 mod pipe;

@@ -1,7 +1,9 @@
 //! `--record` and `taut replay`: a transfer to the kernel, run again.
 
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+
+use taut_testbed::eventually;
 
 use crate::end_to_end::support::{KERNEL, Lab, drain, taut};
 
@@ -17,6 +19,53 @@ fn record(lab: &Lab) {
     assert_eq!(drain(listener.accept().unwrap().0), (BYTES, digest));
     let output = send.output();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `taut` with `--record full/run` on a file system of this size, which nothing else sees.
+fn on_a_full_disk(size: &str, args: &[&str]) -> Command {
+    let script = format!("mkdir -p full && mount -t tmpfs -o size={size} tmpfs full && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_taut")]).args(args);
+    command.args(["--record", "full/run", "--control", "none"]).env("XDG_CONFIG_HOME", "/nonexistent");
+    command
+}
+
+#[test]
+fn a_recording_on_a_full_disk_is_said_at_once_and_is_an_error_at_the_end() {
+    let Some(lab) = Lab::new("record-full", &["curl", "unshare"]) else { return };
+    lab.file("data", 1_000_000);
+    let fetch = || {
+        let mut curl = Command::new("curl");
+        lab.output(curl.args(["-sS", "--max-time", "60", "http://10.9.0.2/data"])).stdout.len()
+    };
+    let mut serve = on_a_full_disk("128k", &["serve", "."]);
+    let mut serve = lab.spawn(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()));
+    eventually("it serves", || fetch() == 1_000_000);
+    let rest = serve
+        .wait_for("ERROR --record full/run: the recording ended early: it could not be written: No space");
+    // It serves on, and its end is the error.
+    assert_eq!(fetch(), 1_000_000);
+    serve.interrupt();
+    assert_eq!(serve.wait(), Some(1));
+    let said = rest.join().unwrap();
+    assert!(said.trim_end().ends_with("Choose a place with more room or a faster disk"), "{said}");
+
+    // One that ends before its recorder has noticed.
+    let listener = lab.kernel.enter(|| TcpListener::bind("0.0.0.0:7000").unwrap()).unwrap();
+    let mut send = on_a_full_disk("4k", &["send", &format!("{KERNEL}:7000")]);
+    let data = std::fs::File::open(lab.dir.join("data")).unwrap();
+    let send = lab.spawn(send.stdin(data).stdout(Stdio::null()).stderr(Stdio::piped()));
+    assert_eq!(drain(listener.accept().unwrap().0).0, 1_000_000);
+    let output = send.output();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--record full/run: the recording ended early"), "{said}");
+
+    // A header that cannot be written is an error before anything is sent.
+    let output =
+        lab.output(&mut taut(&["send", "10.9.0.1:7000", "--record", "/dev/full", "--control", "none"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("/dev/full: No space left"), "{said}");
 }
 
 #[test]

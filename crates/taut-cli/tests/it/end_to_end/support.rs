@@ -104,6 +104,14 @@ impl Lab {
         self.spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).output()
     }
 
+    /// Starts `taut` with its standard error in a file; returns the file.
+    pub(crate) fn logged(&self, args: &[&str], log: &str) -> (Running, PathBuf) {
+        let path = self.dir.join(log);
+        let file = std::fs::File::create(&path).unwrap();
+        let mut command = taut(args);
+        (self.spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file)), path)
+    }
+
     /// Starts `taut`, and waits until it prints `ready` on standard error.
     pub(crate) fn taut(&self, args: &[&str], ready: &str) -> Running {
         let mut running =

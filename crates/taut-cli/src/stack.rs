@@ -14,7 +14,6 @@ use crate::args::control::ControlArgs;
 use crate::args::link::{LinkArgs, Opened};
 use crate::args::priority::PriorityArgs;
 use crate::args::record::{self, RecordArgs};
-use crate::talk::serve::Accept;
 
 /// A stack on the device given by the arguments, with these congestion controls by name.
 ///
@@ -112,31 +111,24 @@ pub(crate) async fn while_up<R>(
     work: impl Future<Output = anyhow::Result<R>>,
 ) -> anyhow::Result<R> {
     tokio::select! {
-        // The end of the stack is polled first, or the work could report the failure of its connection instead of the
-        // cause.
+        // The end of the stack is polled first: the work would report the failure of its connection,
+        // which is not the cause.
         biased;
         why = stack.until_closed() => Err(why.into()),
+        never = record::watch(stack) => match never {},
         done = work => done,
     }
 }
 
-/// Waits until closed connections have delivered their data, before the stack ends.
-pub(crate) fn finish(stack: &taut::Stack) {
+/// Waits until closed connections have delivered their data, and ends the stack.
+///
+/// # Errors
+/// Its recording ended before it did.
+pub(crate) fn finish(stack: taut::Stack) -> anyhow::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(500);
     // Gives up on a peer that no longer answers.
     _ = stack.drain(PATIENCE);
-    record::warn(stack);
-}
-
-impl Accept for taut::TcpListener {
-    type Io = taut::TcpStream;
-
-    async fn accept(&mut self) -> io::Result<(Self::Io, SocketAddr)> {
-        taut::TcpListener::accept(self).await
-    }
-
-    /// Whether the stack has ended.
-    fn ends(error: &io::Error) -> bool {
-        matches!(error.kind(), io::ErrorKind::NetworkDown | io::ErrorKind::NotConnected)
-    }
+    let records = stack.recording_handles();
+    drop(stack);
+    record::check(&records)
 }
