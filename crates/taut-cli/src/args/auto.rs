@@ -40,7 +40,8 @@ impl AutoArgs {
             _ => return Ok(()),
         };
         bail!(
-            "{option} is for a device that carries Ethernet frames (packet:, xdp:, tap:, a socket), not for {device}"
+            "{option} is for a device that carries Ethernet frames (packet:, xdp:, tap:, a socket), not for {device}; \
+             choose one with --device"
         )
     }
 
@@ -59,7 +60,10 @@ impl AutoArgs {
                 }
             });
             if waited.await.is_err() {
-                bail!("no {from} answered on this link within {} s", PATIENCE.as_secs());
+                bail!(
+                    "no {from} answered on this link within {} s; give an address with --address",
+                    PATIENCE.as_secs()
+                );
             }
         }
         Ok(())
@@ -80,7 +84,7 @@ mod tests {
     fn devices_without_frames_learn_nothing() {
         AutoArgs::default().refuse("a TUN").unwrap();
         let error = AutoArgs { dhcp: true, slaac: false }.refuse("a TUN").unwrap_err().to_string();
-        assert!(error.starts_with("--dhcp is for") && error.ends_with("not for a TUN"), "{error}");
+        assert!(error.starts_with("--dhcp is for") && error.contains("not for a TUN; choose"), "{error}");
         assert!(
             AutoArgs { dhcp: false, slaac: true }
                 .refuse("a TUN")

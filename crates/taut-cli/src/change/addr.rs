@@ -81,14 +81,14 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
     if args.target.json {
         return output::print_json(&found.iter().map(of_json).collect::<Vec<_>>());
     }
-    Ok(output::print(&found.iter().map(text).collect::<String>())?)
+    output::print(&found.iter().map(text).collect::<String>())
 }
 
 fn change(args: &ChangeArgs, meant: impl FnOnce(&str) -> anyhow::Result<Change>) -> anyhow::Result<()> {
     let (rest, device) = without_device(&args.words)?;
     let [address] = rest[..] else { bail!("write one address, not {}", rest.join(" ")) };
     if address == "default" {
-        bail!("default is a route, not an address");
+        bail!("default is a route, not an address: use `taut route`");
     }
     let now = args.target.change(device, meant(address)?)?;
     if args.target.json {

@@ -70,7 +70,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         return output::print_json(&all(&found));
     }
     let lines = found.iter().flat_map(|of| of.network.routes.iter().map(|route| line(&of.device, route)));
-    Ok(output::print(&lines.collect::<String>())?)
+    output::print(&lines.collect::<String>())
 }
 
 fn change(args: &ChangeArgs, how: impl FnOnce(RouteSnapshot) -> Change) -> anyhow::Result<()> {
@@ -82,6 +82,8 @@ fn change(args: &ChangeArgs, how: impl FnOnce(RouteSnapshot) -> Change) -> anyho
     Ok(())
 }
 
+const FORM: &str = "write PREFIX [via ROUTER] [src ADDRESS] [dev DEV]";
+
 /// Reads `PREFIX [via ROUTER] [src ADDRESS]`.
 fn parse(words: &[&str]) -> anyhow::Result<RouteSnapshot> {
     let Some((to, rest)) = words.split_first() else { bail!("write the destinations, such as default") };
@@ -91,15 +93,17 @@ fn parse(words: &[&str]) -> anyhow::Result<RouteSnapshot> {
         let place = match *name {
             "via" => &mut via,
             "src" => &mut source,
-            other => bail!("{other} is neither via, src nor dev"),
+            other => bail!("{other} is neither via, src nor dev; {FORM}"),
         };
-        let address = value.parse::<IpAddr>().with_context(|| format!("{name} {value}: not an address"))?;
+        let address = value
+            .parse::<IpAddr>()
+            .with_context(|| format!("{name} {value}: not an address, such as 10.9.0.1"))?;
         if place.replace(address).is_some() {
-            bail!("{name} is there twice");
+            bail!("{name} is there twice; {FORM}");
         }
     }
     if let [word] = odd {
-        bail!("{word} has no value: write PREFIX [via ROUTER] [src ADDRESS] [dev DEV]");
+        bail!("{word} has no value; {FORM}");
     }
     let default_is_v4 = via.or(source).is_none_or(|ip| ip.is_ipv4());
     let (to, prefix) = prefix(to, default_is_v4)?;

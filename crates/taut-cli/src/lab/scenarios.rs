@@ -17,7 +17,7 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
     for (name, text) in builtin::ALL {
-        let document = Document::parse(name, &builtin_file(name), text, &[], &Registry::default())?;
+        let document = Document::parse(name, &builtin_place(name), text, &[], &Registry::default())?;
         let base = document.base()?;
         let takes = base.takes.clone().unwrap_or_default();
         let variants: Vec<&str> = base.variants.iter().map(|variant| variant.name.as_str()).collect();
@@ -34,7 +34,7 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     let takes = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
     let text: String =
         rows.iter().map(|row| format!("{:name$}  {:takes$}  {}\n", row[0], row[1], row[2])).collect();
-    Ok(output::print(&text)?)
+    output::print(&text)
 }
 
 /// Prints what can be measured: metrics, distributions, and the columns of a run's tables.
@@ -44,7 +44,7 @@ pub(super) fn metrics(json: bool) -> anyhow::Result<()> {
         let of = |(part, column): &(&str, Column)| serde_json::json!({ "in": part, "name": column.name, "unit": column.unit, "label": column.label });
         return output::print_json(&all.iter().map(of).collect::<Vec<_>>());
     }
-    Ok(output::print(&listed(&all))?)
+    output::print(&listed(&all))
 }
 
 /// All that is measured, with the part of the results where it is.
@@ -85,9 +85,9 @@ fn listed(all: &[(&str, Column)]) -> String {
     text
 }
 
-/// Where a built-in scenario is in the source tree.
-fn builtin_file(name: &str) -> String {
-    format!("crates/taut-lab/scenarios/{name}.toml")
+/// What messages call a built-in scenario, which is no file of the user's.
+fn builtin_place(name: &str) -> String {
+    format!("scenario {name}")
 }
 
 /// Opens a scenario by its name or its file.
@@ -108,7 +108,7 @@ pub(super) fn open(
             );
         };
         let read = |file: &str| read_beside(None, file);
-        return Ok(Document::parse_with(name, &builtin_file(name), text, changes, controllers, &read)?);
+        return Ok(Document::parse_with(name, &builtin_place(name), text, changes, controllers, &read)?);
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());

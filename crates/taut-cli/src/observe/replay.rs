@@ -146,7 +146,11 @@ pub(crate) fn run(args: &ReplayArgs, controllers: &Registry) -> anyhow::Result<(
     match &outcome.difference {
         // Its text was printed.
         Some(difference) => {
-            bail!("{}: the replay differs from the recorded run at input {}", name(), difference.input)
+            let (file, at) = (name(), difference.input);
+            bail!(
+                "{file}: the replay differs from the recorded run at input {at}; `taut replay {file} --to {at}` shows \
+                 the stack there"
+            )
         }
         None => Ok(()),
     }

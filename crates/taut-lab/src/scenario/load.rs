@@ -284,6 +284,12 @@ impl Document {
         Ok(variations)
     }
 
+    /// Why a value that the file has is wrong, with the changes of others that may have made it so.
+    fn with_changes(&self, why: String) -> String {
+        let changes: Vec<&str> = self.changes.iter().map(|change| &*change.by).collect();
+        if changes.is_empty() { why } else { format!("{why} (with {})", changes.join(" ")) }
+    }
+
     /// Applies these changes, and then those of the command line.
     fn read(&self, changes: &[Change]) -> Result<(Scenario, BTreeMap<String, String>), LoadError> {
         let mut table = self.table.clone();
@@ -299,9 +305,9 @@ impl Document {
                 };
                 !path.is_empty() && (of(path, &change.path) || of(&change.path, path))
             };
-            let place = match all.iter().rev().find(about) {
-                Some(change) => change.by.clone(),
-                None => place(&self.file, &self.text, self.span_of(path)),
+            let (place, why) = match all.iter().rev().find(about) {
+                Some(change) => (change.by.clone(), why),
+                None => (place(&self.file, &self.text, self.span_of(path)), self.with_changes(why)),
             };
             LoadError { place, key: path.to_owned(), why }
         };
@@ -447,11 +453,12 @@ fn starts_with_path(path: &str, key: &str) -> bool {
 /// File and line.
 fn place(file: &str, text: &str, span: Option<Range<usize>>) -> String {
     match span {
-        Some(span) => {
+        // Not of a built-in scenario, whose text users do not see.
+        Some(span) if file.contains(['/', '.']) => {
             let before = text.get(..span.start).unwrap_or(text);
             format!("{file}:{}", before.matches('\n').count() + 1)
         }
-        None => file.to_owned(),
+        _ => file.to_owned(),
     }
 }
 

@@ -60,11 +60,71 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
         (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "not in the network of any --address"),
+        // What to do next.
+        (&["serve", "/dev/null"], "give the directory that has the file"),
+        (&["ss", "--socket", "/no/such/socket"], "without --socket, running stacks are found"),
+        (&["serve", ".", "--tun", "taut7", "--gateway", "10.9.0.1"], "leave it out, or choose a --device"),
+        (&["serve", ".", "--dhcp"], "choose one with --device"),
+        (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "use a shorter prefix, such as 10.9.0.2/24"),
+        (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "leave it out, or add one of its network"),
+        (&["send", "10.9.0.1:7000", "--peer-address", "10.9.0.2"], "choose another one in its network"),
+        (&["serve", ".", "--device", "stream:/no/such/socket"], "start its peer first, or have taut make it"),
+        (&["serve", ".", "--device", "stream-listen:/dev/null"], "is no socket; choose another path"),
+        (&["gateway", "--tun", "taut7", "-t", "auto"], "give the ports, such as -t 8080:80"),
+        (&["gateway", "--tun", "taut7", "--dns", "here"], "such as 192.0.2.53"),
+        (&["gateway", "--tun", "taut7", "--", "sh", "-c"], "taut gateway --run -- sh -c"),
+        (&["gateway"], "use one of --run -- COMMAND"),
+        (&["gateway", "--guest", "fd00::15/48", "--qemu", "/tmp/x"], "write fd00::15/64"),
+        (&["addr", "add", "default"], "use `taut route`"),
+        (&["route", "add", "default", "by", "10.9.0.1"], "write PREFIX [via ROUTER]"),
+        (&["dash", "192.0.2.1:9118"], "`ip addr` lists them"),
+        (&["lab", "run", "tsq", "--set", "duration=9999999s"], "scenario tsq: interval: too short"),
+        (&["lab", "run", "tsq", "--set", "duration=9999999s"], "(with --set duration=9999999s)"),
     ] {
         let (code, stderr) = fails(args);
         assert_eq!(code, Some(1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("taut: ") && stderr.contains(said), "{args:?}: {stderr}");
     }
+}
+
+/// An address that is in use: the port, and how to choose another one.
+#[test]
+fn a_port_that_is_in_use_is_named_with_the_option() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    for (args, option) in
+        [(&["dash", &at][..], "taut dash [ADDRESS:]PORT"), (&["metrics", "--listen", &at], "--listen")]
+    {
+        let (code, stderr) = fails(args);
+        assert_eq!(code, Some(1), "{args:?}: {stderr}");
+        let next = format!("choose another port with {option}; `ss -ltnp` shows who has this one");
+        assert!(stderr.contains(&format!("cannot listen on {at}")) && stderr.contains(&next), "{stderr}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_a_command_quietly() {
+    for args in [
+        &["lab", "list"][..],
+        &["lab", "list", "--json"],
+        &["lab", "schema"],
+        &["man"],
+        &["completions", "bash"],
+        &["metrics"],
+        &["gateway", "--show-rules"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = taut(args).stdout(writer).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{args:?}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = taut(&["lab", "list"]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with("taut: cannot write to standard output: No space left"), "{stderr}");
 }
 
 #[test]
