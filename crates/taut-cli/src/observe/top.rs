@@ -23,14 +23,14 @@ use crate::shared::{interrupt, output, text};
 /// Shows every connection of the running stacks live, in the terminal
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
-    taut top\n  taut top --by retrans\n  taut top --once --json\n\n\
+    taut top\n  taut top --by retrans\n  taut top --once\n  taut top --json\n\n\
     Keys: q quits, s changes the order, / filters, space stops and continues, arrows and pages scroll.")]
 pub(crate) struct TopArgs {
     /// Print one sample, over one interval, and end
     #[arg(long)]
     once: bool,
-    /// With --once, print it as JSON: docs/reference/control.md names the fields
-    #[arg(long, requires = "once")]
+    /// Print samples as JSON, a line for each: docs/reference/control.md names the fields
+    #[arg(long)]
     json: bool,
     /// Which connections come first
     #[arg(long, value_enum, default_value_t = Order::Wait)]
@@ -64,15 +64,20 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
         args.socket.open()?;
     }
     let mut watch = Watch::new(Which::of(&args.socket), args.interval.interval);
-    if args.once {
+    if args.once || args.json {
         watch.look(|_| ());
-        std::thread::sleep(watch.wait());
-        let sample = watch.look(Sample::clone);
-        return if args.json {
-            output::print_json(&sample)
-        } else {
-            Ok(output::print(&table(&sample, args))?)
-        };
+        loop {
+            std::thread::sleep(watch.wait());
+            let sample = watch.look(Sample::clone);
+            if args.json {
+                output::print_json(&sample)?;
+            } else {
+                output::print(&table(&sample, args))?;
+            }
+            if args.once {
+                return Ok(());
+            }
+        }
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("taut top needs a terminal; `taut top --once` prints one sample");

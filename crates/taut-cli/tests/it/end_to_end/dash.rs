@@ -1,7 +1,8 @@
 //! `taut serve --dash`, `taut dash` and `taut top`, with a download that goes on.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Stdio;
 
 use serde_json::Value;
 use taut_testbed::eventually;
@@ -69,6 +70,20 @@ fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_ter
         assert!(text.contains("10.9.0.2:80"), "{text}");
         text.contains("receiver's window")
     });
+    // Without --once, a line for each sample.
+    let mut stream = lab.spawn(
+        observer
+            .command(&["top", "--json", "--interval", "0.1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
+    let mut lines = BufReader::new(stream.stdout()).lines();
+    for _ in 0..2 {
+        let sample: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(sample["stacks"][0]["pid"].as_u64(), Some(server.id().into()), "{sample}");
+    }
+    drop(lines);
+    assert_eq!(stream.wait(), Some(0));
     let none = observer.says(&["top", "--once", "--filter", "nothing has this"]);
     assert!(none.ends_with("\nno connection contains \"nothing has this\" (--filter)\n"), "{none}");
 
