@@ -11,7 +11,7 @@
 //! | `dash/` | `taut dash`: sampler, feed, server, page |
 //! | `lab/` | `taut lab`, `plot`, `packetdrill` |
 //! | `args/` | options that several commands share |
-//! | `shared/` | text, progress, the log, interrupts, exit codes |
+//! | `shared/` | text, progress, the log, interrupts, exit codes, configuration files |
 //! | `stack.rs` | a stack with the options of a command |
 //! | `help.rs` | `taut --help`, `taut man`, `taut completions` |
 //!

@@ -104,7 +104,7 @@ impl Line {
     /// make root's folder for control sockets.
     fn proxy(&self, folder: &Scratch) -> anyhow::Result<Running> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["proxy", "--congestion", "bbr", "--control", "none"]);
+        command.args(["proxy", "--no-config", "--congestion", "bbr", "--control", "none"]);
         command.env("TAUT_CONTROL_DIR", &folder.0).stderr(Stdio::piped());
         let mut running = self.start(&mut command)?;
         let (said, says) = channel();

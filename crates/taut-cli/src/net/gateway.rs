@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::net::gateway_config::Config;
 use crate::net::gateway_guest::{MachineArgs, Plugged};
 use crate::net::gateway_log::{say, write};
 use crate::net::proxy::read_login;
+use crate::shared::config_file::ConfigArgs;
 use crate::shared::interrupt;
 use crate::shared::log::{self, Level, LogArgs};
 
@@ -37,7 +38,8 @@ use crate::shared::log::{self, Level, LogArgs};
     taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
     taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    Details: docs/guide/gateway.md")]
+    Without --config, options are read from $XDG_CONFIG_HOME/taut/gateway.toml, else\n\
+    /etc/taut/gateway.toml; SIGHUP reads its rules again. Details: docs/guide/gateway.md")]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
     #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]
@@ -53,9 +55,6 @@ pub(crate) struct GatewayArgs {
     /// Allow, deny or drop destinations; repeatable, first match decides
     #[arg(help_heading = "Rules", long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// Rules, limits and timeouts in TOML; SIGHUP reads it again
-    #[arg(help_heading = "Rules", long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Let the guest reach this host's loopback at the gateway's address
     #[arg(help_heading = "Rules", long)]
     host_loopback: bool,
@@ -104,6 +103,8 @@ pub(crate) struct GatewayArgs {
     /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
+    #[command(flatten)]
+    file: ConfigArgs,
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
@@ -199,7 +200,9 @@ impl GatewayArgs {
     }
 
     fn settings(&self, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
-        let config = self.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        let options = Self::augment_args(clap::Command::new("gateway"));
+        let read = |path| Config::read(path, &options);
+        let config = self.file.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let host = if self.host_loopback { &["allow 127.0.0.0/8", "allow ::1"][..] } else { &[] };
         let rules = self.rules.iter().chain(&config.rules).map(String::as_str).chain(host.iter().copied());
         Ok(Settings {
@@ -395,14 +398,14 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         match namespace {
             Some(namespace) if args.run => {
                 tokio::select! {
-                    code = command_ended(namespace, args.config.is_some()) => code.map(Some),
+                    code = command_ended(namespace, args.file.config.is_some()) => code.map(Some),
                     never = reload => never.map(|never| match never {}),
                     error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
                 }
             }
             namespace => {
                 namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
-                let asked = ended_by_signal(args.config.is_some())?;
+                let asked = ended_by_signal(args.file.config.is_some())?;
                 log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
                 tokio::select! {
                     () = asked => Ok(None),
@@ -429,7 +432,7 @@ async fn serve_machines(
     forwards: &[Forward],
 ) -> anyhow::Result<()> {
     let server = GatewayArgs::server(settings, resolver);
-    let asked = ended_by_signal(args.config.is_some())?;
+    let asked = ended_by_signal(args.file.config.is_some())?;
     args.control.show_page()?;
     let builder = || args.control.open_socket(Stack::builder());
     let serving = async {
@@ -493,7 +496,7 @@ fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
     // A TUN that is still to be opened.
     let opens_tun = args.tun.is_some() || matches!(args.out, Some(Out::Tun(_)));
     let write = if opens_tun { vec!["/dev/net".into()] } else { Vec::new() };
-    let config = args.config.iter().filter_map(|path| path.canonicalize().ok());
+    let config = args.file.config.iter().filter_map(|path| path.canonicalize().ok());
     let read = config.filter_map(|path| confined::directory(&path)).collect();
     let needs = Needs { read, write, keep: args.kept_capabilities(forwards) };
     confined::close(&args.control, needs)

@@ -1,4 +1,5 @@
-//! `taut gateway --config FILE`: rules, limits and times in TOML; SIGHUP reads the file again, and flows stay.
+//! `taut gateway --config FILE`: rules, limits and times in TOML; SIGHUP reads the file again, and flows stay. Its
+//! other keys are options (`shared/config_file.rs`).
 //!
 //! ```toml
 //! rules = ["allow *.debian.org port 443", "deny any"]      # behind those of the command line
@@ -25,14 +26,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::Command;
 use serde::Deserialize;
 use taut_gateway::{Amounts, Limits, Timeouts};
 
+use crate::shared::config_file;
+
 /// The settings in a file. Those that it leaves out keep their defaults.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub(crate) struct Config {
     /// Rules, behind those of the command line.
+    #[serde(alias = "rule")]
     pub rules: Vec<String>,
     limits: LimitsTable,
     timeouts: TimeoutsTable,
@@ -60,17 +65,18 @@ struct TimeoutsTable {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a file, whose other keys are `options`.
     ///
     /// # Errors
     /// The place in the file, and what is wrong there.
-    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(path: &Path, options: &Command) -> anyhow::Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("{}", path.display()))
+        Self::parse(&text, options).with_context(|| format!("{}", path.display()))
     }
 
-    fn parse(text: &str) -> anyhow::Result<Self> {
+    fn parse(text: &str, options: &Command) -> anyhow::Result<Self> {
+        config_file::check(options, text)?;
         Ok(toml::from_str(text)?)
     }
 
@@ -105,17 +111,24 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
     use super::*;
+    use crate::net::gateway::GatewayArgs;
+
+    fn parse(text: &str) -> anyhow::Result<Config> {
+        Config::parse(text, &GatewayArgs::augment_args(Command::new("gateway")))
+    }
 
     #[test]
     fn what_is_left_out_is_as_without_a_file() {
-        let none = Config::parse("").unwrap();
+        let none = parse("").unwrap();
         assert_eq!(
             (none.limits(), none.timeouts(), none.rules.len()),
             (Limits::default(), Timeouts::default(), 0)
         );
-        let some = "rules = ['deny any']\n[limits]\nhalf-open = 8\n[timeouts]\nhalf-closed = 300\nping = 5";
-        let some = Config::parse(some).unwrap();
+        let some = "rule = ['deny any']\nmtu = 1_500\n[limits]\nhalf-open = 8\n[timeouts]\nhalf-closed = 300\nping = 5";
+        let some = parse(some).unwrap();
         assert_eq!(some.rules, ["deny any"]);
         assert_eq!((some.limits().all.half_open, some.limits().guest.half_open), (8, 6));
         assert_eq!(some.limits().all.connections, Limits::default().all.connections);
@@ -127,16 +140,19 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place() {
         for (text, said) in [
-            ("rule = []", "unknown field `rule`"),
+            ("mtu = 1500\nruls = []", "line 2: ruls is not an option; `taut gateway --help` lists them"),
+            ("mtu = {}", "line 1: mtu: must be a text"),
+            ("config = 'other'", "line 1: config is not an option"),
             ("[limits]\nflows = 1", "unknown field `flows`"),
             ("[limits]\nbytes = -1", "line 2"),
             ("[timeouts]\nidle = '2 h'", "line 2"),
             ("rules = 'deny any'", "line 1"),
         ] {
-            let error = format!("{:#}", Config::parse(text).unwrap_err());
+            let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(said), "{text}: {error}");
         }
-        let error = format!("{:#}", Config::read(Path::new("/no/such/file")).unwrap_err());
+        let error =
+            format!("{:#}", Config::read(Path::new("/no/such/file"), &Command::new("gateway")).unwrap_err());
         assert!(error.contains("cannot read /no/such/file"), "{error}");
     }
 }

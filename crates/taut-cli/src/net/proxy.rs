@@ -24,6 +24,7 @@ use crate::net::confined::{self, Needs};
 use crate::net::gateway::name_servers;
 use crate::net::gateway_log;
 use crate::shared::advice::cannot_listen;
+use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
 use crate::shared::{interrupt, output};
 use crate::stack;
@@ -35,7 +36,8 @@ use crate::stack;
     curl --socks5-hostname 127.0.0.1:1080 http://example.com/\n  \
     curl --proxytunnel -x 127.0.0.1:1080 http://example.com/\n  \
     taut proxy --from-link 1080 --congestion bbr   # the far end\n\n\
-    The stack needs a link that leads to the network: docs/guide/proxy.md")]
+    Without --config, options are read from $XDG_CONFIG_HOME/taut/proxy.toml, else\n\
+    /etc/taut/proxy.toml. The stack needs a link that leads to the network: docs/guide/proxy.md")]
 pub(crate) struct ProxyArgs {
     /// SOCKS5 and HTTP CONNECT; repeatable [default: 127.0.0.1:1080]
     #[arg(help_heading = "Clients", long, value_name = "ADDRESS:PORT")]
@@ -61,6 +63,8 @@ pub(crate) struct ProxyArgs {
     /// Name server [default: those of /etc/resolv.conf]
     #[arg(help_heading = "Clients", long, value_name = "ADDRESS")]
     dns: Vec<String>,
+    #[command(flatten)]
+    _file: ConfigArgs,
     #[command(flatten)]
     log: LogArgs,
     /// Run without the sandbox

@@ -10,7 +10,7 @@ use taut_core::congestion::{Definition, Registry};
 
 use crate::shared::interrupt::{EXIT_CODE, Interrupted};
 use crate::shared::output::ReaderGone;
-use crate::shared::log;
+use crate::shared::{config_file, log};
 
 /// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built in.
 /// `renamed` puts this program's name in an example, in the place of the one that it is written for.
@@ -27,12 +27,21 @@ pub(crate) fn main_of<P: Parser>(
             return exit_code(&name, Err(error.into()));
         }
     }
-    let matches = with_examples(command, &|help| renamed(help, &name)).get_matches();
-    let result = match P::from_arg_matches(&matches) {
-        Ok(program) => run(&program, &controllers),
-        Err(error) => error.exit(),
+    let command = with_examples(command, &|help| renamed(help, &name));
+    let (arguments, file) = match config_file::arguments(&command, std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => return exit_code(&name, Err(error)),
     };
-    exit_code(&name, result)
+    let parsed = command.try_get_matches_from(arguments).and_then(|found| P::from_arg_matches(&found));
+    match parsed {
+        Ok(program) => exit_code(&name, run(&program, &controllers)),
+        Err(error) => {
+            if let Some(file) = file.filter(|_| error.use_stderr()) {
+                eprintln!("{name}: with the options of {}:", file.display());
+            }
+            error.exit()
+        }
+    }
 }
 
 /// Turns a command's result into an exit code; errors go to standard error.

@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod clock;
+pub(crate) mod config_file;
 pub(crate) mod date;
 pub(crate) mod exit;
 pub mod http_loop;

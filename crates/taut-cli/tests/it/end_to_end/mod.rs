@@ -5,6 +5,7 @@
 
 mod capture;
 mod compare;
+mod config_file;
 mod dash;
 mod demo;
 mod gateway;

@@ -130,7 +130,8 @@ impl Drop for Lab {
 /// The command under test.
 pub(crate) fn taut(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-    command.args(args);
+    // Without the configuration of whoever runs the tests.
+    command.args(args).env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 
