@@ -1,4 +1,4 @@
-//! What the command says about itself: the groups of `taut --help`, `taut man` and `taut completions`.
+//! Help of the command: the groups of `taut --help`, `taut man` and `taut completions`.
 //!
 //! Called by `lib.rs`, with the description of the whole command.
 

@@ -20,7 +20,7 @@ use crate::args::record::{self, RecordArgs};
 /// # Errors
 /// The reason, with advice.
 pub(crate) fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
-    // What is wrong with it is said before anything is opened.
+    // Mistakes in it are reported before anything is opened.
     args.control.show_page()?;
     Ok(args.control.apply(opened(args, controllers)?)?.build()?)
 }

@@ -85,7 +85,7 @@ fn listed(all: &[(&str, Column)]) -> String {
     text
 }
 
-/// What messages call a built-in scenario, which is no file of the user's.
+/// The name of a built-in scenario in messages; it is no file of the user's.
 fn builtin_place(name: &str) -> String {
     format!("scenario {name}")
 }

@@ -39,11 +39,11 @@ pub(crate) struct LogArgs {
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// What happens.
+    /// Events.
     Info,
-    /// What limits the service.
+    /// Limits of the service.
     Warn,
-    /// What ends a part of it.
+    /// The end of a part of it.
     Error,
 }
 

@@ -108,7 +108,7 @@ fn address(args: &GetArgs, url: &Uri) -> anyhow::Result<SocketAddr> {
     args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))
 }
 
-/// Fetches the URL, or with `-L` that to which it leads.
+/// Fetches the URL, or with `-L` the one that it redirects to.
 async fn follow(stack: &taut::Stack, args: &GetArgs) -> anyhow::Result<Summary> {
     let mut at = args.url.clone();
     for _ in 0..=REDIRECTS_MAX {
@@ -126,7 +126,7 @@ async fn follow(stack: &taut::Stack, args: &GetArgs) -> anyhow::Result<Summary> 
     bail!("{} leads to more than {REDIRECTS_MAX} redirects, the last to {at}", args.url)
 }
 
-/// What a `Location` stands for (RFC 9110 §10.2.2, RFC 3986 §5.2).
+/// The address in a `Location` (RFC 9110 §10.2.2, RFC 3986 §5.2).
 fn redirected(base: &Uri, location: &str) -> Result<Uri, String> {
     let location = location.split('#').next().unwrap_or_default();
     let authority = base.authority().map_or("", http::uri::Authority::as_str);

@@ -164,7 +164,7 @@ fn taut_get_follows_redirects_and_keeps_its_times() {
         "{said}"
     );
 
-    // What it prints has no reader any more.
+    // Its output has no reader any more.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut get = taut(&["get", "--control", "none", &format!("http://{KERNEL}:8000/large")]);

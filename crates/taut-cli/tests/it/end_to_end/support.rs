@@ -189,7 +189,7 @@ impl Running {
         std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect())
     }
 
-    /// Asks it to end, as Ctrl-C does.
+    /// Ends it as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
         self.signal("INT");
     }

@@ -60,7 +60,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
         (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "not in the network of any --address"),
-        // What to do next.
+        // The next step.
         (&["serve", "/dev/null"], "give the directory that has the file"),
         (&["ss", "--socket", "/no/such/socket"], "without --socket, running stacks are found"),
         (&["serve", ".", "--tun", "taut7", "--gateway", "10.9.0.1"], "leave it out, or choose a --device"),
