@@ -78,6 +78,18 @@ fn web_server_answers_over_tls() {
     assert!(said.contains("\r\n\r\nHello.\n") && said.contains("\r\n\r\n144\n"), "{said:?}");
 }
 
+#[test]
+fn other_libraries_run_over_a_stack() {
+    for (name, expected) in [
+        ("futures_io", "5 bytes echoed: hello\n"),
+        ("http_client", "200 OK: b\"hello\"\n"),
+        ("tower_timeout", "hello\nrequest timed out\n"),
+        ("websocket", "101 Switching Protocols: hello\n"),
+    ] {
+        assert_eq!(run(name, &[]), expected, "{name}");
+    }
+}
+
 /// A server, and its output. It ends when dropped.
 struct Server {
     child: Child,
