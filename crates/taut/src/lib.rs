@@ -1,6 +1,9 @@
 //! TCP in userspace: a TCP/IP stack inside your program, over a TUN interface or any other device, with familiar
 //! sockets.
 //!
+//! **Connect.** A stack has an address on an interface; a stream connects over it. The sockets work like those of
+//! `tokio::net`, with the stack as the first argument; [`blocking`] has those of `std::net`.
+//!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
 //! # async fn example() -> std::io::Result<()> {
@@ -15,31 +18,65 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`TcpStream`], [`TcpListener`] and [`UdpSocket`] work like those of `tokio::net` (feature `tokio`, on by default), with the
-//! stack as the first argument; [`blocking`] has those of `std::net`. Both kinds can be used on one stack, and any
-//! runtime may poll the asynchronous ones: the stack has a thread of its own unless [`StackBuilder::build_tokio`]
-//! makes it a task of a runtime.
+//! **Accept.** [`TcpListener`] accepts connections to the stack's own addresses. [`IncomingFlows`] yields every new
+//! connection to any address before it is answered, which a gateway needs; [`relay`] joins each to a socket beyond.
 //!
-//! ```text
-//!   TcpStream  TcpListener  UdpSocket (stream.rs, split.rs, listener.rs, udp.rs)   blocking::{TcpStream, …}
-//!   IncomingFlows (incoming.rs, flow.rs)                                           blocking::IncomingFlows
-//!                     └──────────── Socket, Acceptor (socket.rs, datagram.rs) ────────────┘
-//!                                         │
-//!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
+//! let listener = taut::TcpListener::bind(stack, "10.0.0.2:7").await?;
+//! loop {
+//!     let (stream, _from) = listener.accept().await?;
+//!     tokio::spawn(async move {
+//!         let (mut reader, mut writer) = tokio::io::split(stream);
+//!         tokio::io::copy(&mut reader, &mut writer).await
+//!     });
+//! }
+//! # }
 //! ```
 //!
-//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs;
-//! `relay` joins each to a socket beyond.
+//! **Give it a device.** [`StackBuilder::device`] takes any: a [`channel`](device::channel()) to your own code, a
+//! [`pipe`](device::pipe()) to another stack, an Ethernet interface, or your own implementation.
 //!
-//! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
-//! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of
-//! hyper-util and tonic.
+//! ```no_run
+//! # fn example() -> std::io::Result<()> {
+//! let (device, far_end) = taut::device::channel(taut::device::LinkCaps::plain(1_420), 1 << 20);
+//! let stack = taut::Stack::builder().device(device).address("10.0.0.2/24").build()?;
+//! while let Some(parcel) = far_end.recv() {
+//!     println!("{} bytes to send", parcel.packet().len()); // the other way: far_end.put(…)
+//! }
+//! # Ok(()) }
+//! ```
 //!
-//! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would return,
-//! with the stack's own error as its source.
+//! # Features
 //!
-//! Methods take and return [`std::time::Duration`]. Fields of the stack's own types, such as [`Keepalive`],
-//! are of [`config::Duration`], which converts from it and into it.
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `control` | yes | [`StackBuilder::control`]: a socket at which `taut ss` and its like read and change the stack; [`taut_control`] |
+//! | `tokio` | yes | asynchronous sockets, [`relay`], [`StackBuilder::build_tokio`]; `blocking` needs no feature |
+//! | `axum` | no | [`TcpListener`] is a listener of `axum::serve` |
+//! | `hyper` | no | `Connector` for the clients of hyper-util and tonic, a tower service; hyper's traits on [`TcpStream`] |
+//! | `xdp` | no | Ethernet interfaces by AF_XDP, as a device |
+//!
+//! # Modules
+//!
+//! | module | has |
+//! |---|---|
+//! | the root | [`Stack`], its builder, asynchronous sockets, options |
+//! | [`blocking`] | the same sockets for threads; both kinds can be used on one stack |
+//! | [`device`] | devices, and the traits to implement for one of your own |
+//! | [`relay`] | joins an incoming flow to a socket beyond |
+//! | [`network`] | addresses and routes of a running stack |
+//! | [`qdisc`] | queue disciplines in front of the device |
+//! | [`config`] | the stack's configuration, and its [`Duration`](config::Duration), which converts from and into that of `std` |
+//! | [`congestion`] | congestion controls, and the trait for one of your own |
+//! | [`observe`] | what a stack and its sockets report |
+//! | [`zero_copy`] | sending and receiving without a copy |
+//! | [`taut_control`] | the client of the control socket |
+//!
+//! Any executor may poll the asynchronous sockets: the stack has a thread of its own unless
+//! [`StackBuilder::build_tokio`] makes it a task of a runtime. Options have Linux's names. An error is an
+//! [`std::io::Error`] of the kind that a kernel socket would return, with the stack's own error as its source.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "axum", feature = "hyper"))]

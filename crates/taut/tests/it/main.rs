@@ -18,6 +18,7 @@ mod frames;
 mod grpc;
 mod incoming;
 mod link;
+mod manual;
 mod marker;
 mod net;
 mod packet;
