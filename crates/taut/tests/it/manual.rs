@@ -1,4 +1,4 @@
-//! What the documentation says of features and modules is so.
+//! Features and modules are as the documentation has them.
 
 use std::collections::BTreeSet;
 
