@@ -27,6 +27,8 @@ git init -q -b main source
 git -C source -c user.name=test -c user.email=test@example.com commit -q --allow-empty -m "A commit"
 git clone -q --bare source me/project.git
 git -C me/project.git update-server-info
+python3 -m http.server --bind 198.51.100.1 80 > web.log 2>&1 &
+job=$!
 sudo() { "$@"; }
 step() {
     for try in $(seq 60); do
@@ -147,7 +149,6 @@ fn run(name: &str, page: &Page) -> Option<Vec<String>> {
     let file = |name: &str| lab.dir.join(name);
     fs::write(file("index.html"), "Example Domain\n").unwrap();
     fs::write(file("README.md"), "# A file\n").unwrap();
-    let _nginx = lab.nginx("listen 198.51.100.1:80;");
     let mut script = BEFORE.to_owned();
     for (number, command) in page.commands.iter().enumerate() {
         fs::write(file(&format!("command-{number}")), command).unwrap();
