@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use taut_core::congestion::{Definition, Registry};
 
+use crate::shared::config_file;
 use crate::shared::interrupt::{EXIT_CODE, Interrupted};
+use crate::shared::log::{self, Level};
 use crate::shared::output::ReaderGone;
-use crate::shared::{config_file, log};
 
 /// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built in.
 /// `renamed` puts this program's name in an example, in the place of the one that it is written for.
@@ -24,17 +25,17 @@ pub(crate) fn main_of<P: Parser>(
     let mut controllers = Registry::default();
     for definition in definitions {
         if let Err(error) = controllers.add(definition.clone()) {
-            return exit_code(&name, Err(error.into()));
+            return exit_code(Err(error.into()));
         }
     }
     let command = with_examples(command, &|help| renamed(help, &name));
     let (arguments, file) = match config_file::arguments(&command, std::env::args_os().collect()) {
         Ok(arguments) => arguments,
-        Err(error) => return exit_code(&name, Err(error)),
+        Err(error) => return exit_code(Err(error)),
     };
     let parsed = command.try_get_matches_from(arguments).and_then(|found| P::from_arg_matches(&found));
     match parsed {
-        Ok(program) => exit_code(&name, run(&program, &controllers)),
+        Ok(program) => exit_code(run(&program, &controllers)),
         Err(error) => {
             if let Some(file) = file.filter(|_| error.use_stderr()) {
                 eprintln!("{name}: with the options of {}:", file.display());
@@ -46,12 +47,12 @@ pub(crate) fn main_of<P: Parser>(
 
 /// Turns a command's result into an exit code; errors go to standard error.
 #[must_use]
-pub(crate) fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("{program}: interrupted");
+            log::notice(Level::Info, "interrupted", "interrupted");
             ExitCode::from(EXIT_CODE)
         }
         Err(error) => {

@@ -45,18 +45,18 @@ fn the_rules_of_a_gateways_file_stand_behind_those_of_the_command_line() {
 
 #[test]
 fn an_option_of_the_command_line_replaces_that_of_the_file() {
-    // Names that no interface has: each command ends with the one that it uses.
-    let proxy = home(
-        "config-proxy",
-        "proxy",
-        "tun = 'in/file'\nmtu = 1_400\nno-sandbox = true\nrule = ['allow any']",
-    );
-    let (code, said) = says(&proxy.0, &["proxy"]);
-    assert!(code == Some(1) && said.contains("\"in/file\" is not an interface name"), "{said}");
-    let (_, said) = says(&proxy.0, &["proxy", "--tun", "on/line"]);
-    assert!(said.contains("\"on/line\" is not an interface name"), "{said}");
-    let (_, said) = says(&proxy.0, &["proxy", "--no-config", "--tun", "on/line"]);
-    assert!(said.contains("\"on/line\" is not an interface name"), "{said}");
+    // A pattern, which is refused, and a descriptor that is not there: nothing is opened.
+    let text = "tun = 'file%d'\nmtu = 1_400\nno-sandbox = true\nrule = ['allow any']";
+    let home_of_proxy = home("config-proxy", "proxy", text);
+    let proxy = |args: &[&str]| {
+        let (code, said) = says(&home_of_proxy.0, &[&["proxy", "--device", "fd:99"], args].concat());
+        assert_eq!(code, Some(1), "{said}");
+        said
+    };
+    assert!(proxy(&[]).contains("--tun file%d is a pattern"), "{}", proxy(&[]));
+    for line in [&["--tun", "line%d"][..], &["--no-config", "--tun", "line%d"]] {
+        assert!(proxy(line).contains("--tun line%d is a pattern"), "{}", proxy(line));
+    }
     // One guest of several that exclude each other.
     let gateway = home("config-gateway", "gateway", "tun = 'in/file'");
     let (code, said) = says(&gateway.0, &["gateway", "--qemu", "/no/such/directory/socket"]);
@@ -78,7 +78,7 @@ fn a_mistake_in_a_file_is_named_with_its_line() {
         ("mtu = 67\n", 2, "taut/proxy.toml:\nerror: invalid value '67' for '--mtu"),
     ] {
         let home = home("config-mistakes", "proxy", text);
-        let (got, error) = says(&home.0, &["proxy", "--tun", "on/line"]);
+        let (got, error) = says(&home.0, &["proxy", "--device", "fd:99"]);
         assert!(got == Some(code) && error.contains(said), "{text}: {got:?} {error}");
         // Help needs no file.
         assert_eq!(says(&home.0, &["proxy", "--help"]).0, Some(0));
