@@ -159,7 +159,7 @@ fn run(name: &str, page: &Page) -> Option<Vec<String>> {
     let path = std::env::var("PATH").unwrap();
     let mut shell = Command::new("timeout");
     // Commands that still run are killed when the shell ends.
-    shell.args("600 unshare --mount --pid --fork --kill-child --mount-proc bash page.sh".split(' '));
+    shell.args("1800 unshare --mount --pid --fork --kill-child --mount-proc bash page.sh".split(' '));
     shell.current_dir(&lab.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell
         .env("PATH", format!("{taut}:{path}"))
