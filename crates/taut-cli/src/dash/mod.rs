@@ -122,9 +122,9 @@ pub fn run(args: &DashArgs) -> anyhow::Result<()> {
         output::print_json(&serde_json::json!({ "url": bound.url }))?;
     }
     args.log.start();
-    log::notice(Level::Info, "serving", &format!("the dashboard is at {} (Ctrl-C stops)", bound.url));
     let which = Which::of(&args.socket);
     interrupt::or_interrupted(async {
+        log::notice(Level::Info, "serving", &format!("the dashboard is at {} (Ctrl-C stops)", bound.url));
         bound.serve(which, args.interval.interval).await.map(|never| match never {})
     })
 }

@@ -121,7 +121,7 @@ fn is_given(part: &Command, own: &ArgMatches, option: &Arg) -> bool {
     let excludes = part.get_groups().filter(|group| {
         !(*group).clone().is_multiple() && group.get_args().any(|member| member == option.get_id())
     });
-    let mut rivals: Vec<&str> = excludes.flat_map(|group| group.get_args()).map(clap::Id::as_str).collect();
+    let mut rivals: Vec<&str> = excludes.flat_map(clap::ArgGroup::get_args).map(clap::Id::as_str).collect();
     rivals.push(option.get_id().as_str());
     rivals
         .into_iter()
