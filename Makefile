@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup adapters demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,10 @@ gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names
 	@scripts/setup qemu-system-x86 iproute2 iperf3
 	@scripts/guest-kernel
 	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test it vm_19 -- --nocapture $(ARGS)
+
+adapters: ## taut under tonic and tokio-postgres, which compile for longer than the tests may: examples/adapters (2 min)
+	$(CARGO) fmt --check --manifest-path examples/adapters/Cargo.toml
+	$(CARGO) test --locked --manifest-path examples/adapters/Cargo.toml $(ARGS)
 
 include benches/bench.mk packaging/packaging.mk
 

@@ -78,6 +78,7 @@ fn web_server_answers_over_tls() {
     assert!(said.contains("\r\n\r\nHello.\n") && said.contains("\r\n\r\n144\n"), "{said:?}");
 }
 
+/// docs/guide/adapters.md has a line of each; those of examples/adapters are tested there.
 #[test]
 fn other_libraries_run_over_a_stack() {
     for (name, expected) in [

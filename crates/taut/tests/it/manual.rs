@@ -1,6 +1,8 @@
-//! Features and modules are as the documentation has them.
+//! Features, modules and the code for other libraries are as the documentation has them.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 const MANIFEST: &str = include_str!("../../Cargo.toml");
 const LIBRARY: &str = include_str!("../../src/lib.rs");
@@ -39,4 +41,18 @@ fn the_map_has_every_public_module() {
         rows[1..].iter().map(|row| row[0].trim_matches(['[', ']', '`'].as_slice())).collect();
     assert_eq!(mapped.iter().copied().collect::<BTreeSet<_>>(), public);
     assert_eq!(mapped.len(), public.len(), "a module twice");
+}
+
+/// Each row of the guide's page shows code that its example has.
+#[test]
+fn the_lines_for_other_libraries_are_in_their_examples() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let page = fs::read_to_string(folder.join("adapters.md")).unwrap();
+    let packed = |text: &str| text.split_whitespace().collect::<String>();
+    for row in table(&page, "| library | line | example |") {
+        let path = row[2].split_once("](").unwrap().1.trim_end_matches(')');
+        let example = fs::read_to_string(folder.join(path)).unwrap();
+        assert!(packed(&example).contains(&packed(row[1].trim_matches('`'))), "{path} has no {}", row[1]);
+        assert!(example.lines().count() <= 40, "{path} is longer than 40 lines");
+    }
 }
