@@ -109,12 +109,11 @@ image() {
 
 sbom() {
     have cyclonedx cargo-cyclonedx
-    # It writes beside the manifest.
-    "$cargo" cyclonedx --quiet --manifest-path crates/taut-cli/Cargo.toml --format json --describe binaries \
-        --target "$(triple "$1")" --override-filename taut-sbom
+    # It writes beside the manifest of each crate, and of this one for each program.
+    "$cargo" cyclonedx --quiet --manifest-path crates/taut-cli/Cargo.toml --format json --describe binaries --target "$(triple "$1")"
     mkdir -p "$dist"
-    find crates -name 'taut-sbom*.json' -path 'crates/taut-cli/*' -exec mv {} "$dist/taut-$version-$1.cdx.json" \;
-    find crates -name 'taut-sbom*.json' -delete
+    mv crates/taut-cli/taut_bin.cdx.json "$dist/taut-$version-$1.cdx.json"
+    find crates -name '*.cdx.json' -delete
     du -h --apparent-size "$dist/taut-$version-$1.cdx.json"
 }
 
