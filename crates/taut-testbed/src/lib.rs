@@ -61,6 +61,7 @@
 //! # }
 //! ```
 
+mod by_hand;
 mod counters;
 mod emulator;
 pub mod guest;
@@ -75,6 +76,7 @@ mod socket;
 mod subnet;
 mod tcp_info;
 
+pub use by_hand::ByHand;
 pub use emulator::{Emulator, Port, Switch, Taken, Watch, Watcher, Ways};
 pub use guest::Guest;
 pub use kernel::{Kernel, allow_namespaces};

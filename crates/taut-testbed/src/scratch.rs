@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -16,17 +17,21 @@ impl Scratch {
     /// An empty directory, for this user only, with a short path. Tests that run in one process must use different
     /// names.
     ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(name: &str) -> io::Result<Self> {
+        let path = env::temp_dir().join(format!("taut-{name}-{}", process::id()));
+        DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
+        Ok(Self(path))
+    }
+
+    /// [`make`](Self::make), for a test.
+    ///
     /// # Panics
     /// When it cannot be made.
     #[must_use]
     pub fn new(test: &str) -> Self {
-        let path = env::temp_dir().join(format!("taut-{test}-{}", process::id()));
-        DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(&path)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self(path)
+        Self::make(test).unwrap_or_else(|error| panic!("{}: {error}", env::temp_dir().display()))
     }
 }
 

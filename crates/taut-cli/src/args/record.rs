@@ -26,7 +26,9 @@ impl RecordArgs {
     }
 }
 
-/// A file can be written by now, or never: how often to look.
+/// How long the end of a command waits for the tasks that hold its stack, and so for a slow disk.
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(10);
+/// How often the recordings are checked: their disk can be full at any time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Logs the early end of a recording when it happens; never ready.

@@ -1,4 +1,4 @@
-//! What the comparison prints: a table of medians and ranges, what ran where, and the load of others. Pure.
+//! The report of the comparison: a table of medians and ranges, the set-up, and the load of others. Pure.
 //!
 //! Called by `mod.rs`.
 

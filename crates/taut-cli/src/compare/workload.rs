@@ -257,17 +257,27 @@ pub(crate) fn latency<T: Transport>(
     time: Duration,
 ) -> io::Result<Histogram<u64>> {
     let mut stream = open(transport, to, ask::ECHO)?;
-    let mut histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).map_err(io::Error::other)?;
     let mut byte = [1; 1];
-    for _ in 0..WARM_UP_ROUNDS {
+    histogram(time, || {
         stream.write_all(&byte)?;
-        stream.read_exact(&mut byte)?;
-    }
+        stream.read_exact(&mut byte)
+    })
+}
+
+/// Repeats an exchange for a time, after some that do not count. Latencies are in nanoseconds.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn histogram(
+    time: Duration,
+    mut exchange: impl FnMut() -> io::Result<()>,
+) -> io::Result<Histogram<u64>> {
+    let mut histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).map_err(io::Error::other)?;
+    (0..WARM_UP_ROUNDS).try_for_each(|_| exchange())?;
     let all = Stopwatch::start();
     while all.elapsed() < time {
         let one = Stopwatch::start();
-        stream.write_all(&byte)?;
-        stream.read_exact(&mut byte)?;
+        exchange()?;
         histogram.saturating_record(u64::try_from(one.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     Ok(histogram)

@@ -9,9 +9,9 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use taut_core::congestion::Registry;
 use taut_device::TunOptions;
-use taut_testbed::{Subnet, default_congestion};
+use taut_testbed::{ByHand, Subnet};
 
-use super::least::Least;
+use super::least;
 use super::part::{Bar, Bars, Part};
 use crate::args::congestion::CongestionArgs;
 use crate::args::control::ControlArgs;
@@ -61,37 +61,39 @@ fn sockets<T: Transport>(near: &T, to: SocketAddr, payload: &Payload, time: Dura
 }
 
 /// One round of packets made by hand.
-fn by_hand(least: &Least, payload: &Payload, time: Duration) -> io::Result<Found> {
-    let [up, up_cpu] = least.upload(payload, time).map(of)?;
-    let [down, down_cpu] = least.download(payload, time).map(of)?;
-    let p50 = least.latency(time)?.value_at_quantile(0.5) as f64 / 1e3;
-    let (count, took) = least.connections(time)?;
+fn by_hand(link: &ByHand, payload: &Payload, time: Duration) -> io::Result<Found> {
+    let [up, up_cpu] = least::upload(link, payload, time).map(of)?;
+    let [down, down_cpu] = least::download(link, payload, time).map(of)?;
+    let p50 = least::latency(link, time)?.value_at_quantile(0.5) as f64 / 1e3;
+    let (count, took) = least::connections(link, time)?;
     Ok([up, up_cpu, down, down_cpu, p50, count as f64 / took.as_secs_f64()])
 }
 
 /// Opens the TUN for packets made by hand, with a peer of the kernel behind it.
-fn least(congestion: &str, payload: &Arc<Payload>) -> anyhow::Result<Least> {
+fn link(congestion: &str, payload: &Arc<Payload>) -> anyhow::Result<ByHand> {
     let kernel = taut_testbed::Kernel::new()?;
     let tun = kernel.tun(&BY_HAND.far(), &TunOptions { mtu: 1_500, ..TunOptions::default() })?;
     let peer = Kernel::new(Some(kernel), congestion)?;
     let far = spawn_peer(&peer, SocketAddr::new(BY_HAND.far()[0].address(), PORT), payload)?;
-    Ok(Least { tun, near: BY_HAND.near()[0].address(), far })
+    Ok(ByHand { tun, near: BY_HAND.near()[0].address(), far })
 }
 
 /// The part; `time` is that of one measurement.
 pub(super) fn cost(time: Duration, bar: &ProgressBar) -> anyhow::Result<Part> {
+    let config = CongestionArgs::default().config(&Registry::default())?;
+    let algorithm = config.congestion.control.name();
     let mut part = Part::new(
         "cost",
         "What it costs",
-        "The kernel over veth, taut over a TUN, and packets made by hand over a TUN, without a stack:\n\
-         the limit there. MTU 1500; client and peer are in this process.",
+        format!(
+            "The kernel over veth and taut over a TUN, both with {algorithm}, and packets made by hand over a TUN,\n\
+             without a stack: the limit there. MTU 1500; client and peer are in this process."
+        ),
     );
-    let config = CongestionArgs::default().config(&Registry::default())?;
     let payload = Arc::new(Payload::new(PAYLOAD_BYTES, 1));
     let control = ControlArgs { control: Some("none".into()), ..ControlArgs::default() };
-    let theirs = default_congestion()?;
     let observed = (&RecordArgs::default(), &control);
-    let arena = Arena::new(false, 1, &config, &theirs, PriorityArgs::default(), observed)?;
+    let arena = Arena::new(false, 1, &config, algorithm, PriorityArgs::default(), observed)?;
     let Measured::Tun(taut) = arena.measured else {
         part.missing.push(format!("{}. Run it as root.", arena.missing.join("; ")));
         return Ok(part);
@@ -101,7 +103,7 @@ pub(super) fn cost(time: Duration, bar: &ProgressBar) -> anyhow::Result<Part> {
         [(&taut.far, taut.far_addresses[0]), (&kernel.far, kernel.far_addresses[0])]
             .map(|(far, address)| spawn_peer(far, SocketAddr::new(address, PORT), &payload));
     let (taut_peer, kernel_peer) = (taut_peer?, kernel_peer?);
-    let least = least(&theirs, &payload)?;
+    let link = link(algorithm, &payload)?;
     let mut rounds: [Vec<Found>; 3] = Default::default();
     for _ in 0..ROUNDS {
         bar.set_message("kernel");
@@ -109,7 +111,7 @@ pub(super) fn cost(time: Duration, bar: &ProgressBar) -> anyhow::Result<Part> {
         bar.set_message("taut");
         rounds[1].push(sockets(&taut.near, taut_peer, &payload, time)?);
         bar.set_message("packets made by hand");
-        rounds[2].push(by_hand(&least, &payload, time)?);
+        rounds[2].push(by_hand(&link, &payload, time)?);
         bar.inc(1);
     }
     for (row, (what, unit, less_is_better)) in ROWS.into_iter().enumerate() {

@@ -11,11 +11,11 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -35,6 +35,8 @@ const ONE_WAY_MS: u32 = 45;
 /// A round trip of the rate.
 const QUEUE_BYTES: u32 = 1_125_000;
 const SERVER: &str = "198.51.100.1";
+/// The queue and a round trip, until the line is empty.
+const DRAIN: Duration = Duration::from_millis(500);
 /// How long a program may take to begin.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -125,27 +127,49 @@ impl Line {
     }
 }
 
-/// Serves uploads one after the other; each is there from its first byte on.
-fn serve(listener: TcpListener) -> Receiver<Arc<Mutex<Meter>>> {
+/// An upload at the server.
+#[derive(Default)]
+struct Upload {
+    taken: Mutex<Meter>,
+    /// The server resets the connection at the next byte, so that no rest of it is in the way of the next.
+    is_over: AtomicBool,
+}
+
+impl Upload {
+    fn taken(&self) -> MutexGuard<'_, Meter> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, stream: TcpStream, begun: impl FnOnce()) {
+        let mut stream = BufReader::with_capacity(1 << 18, stream);
+        // The head of the request ends with an empty line.
+        let is_head = |line: &String| line != "\r\n" && !line.is_empty();
+        let mut line = || {
+            let mut line = String::new();
+            stream.read_line(&mut line).map(|_| line).unwrap_or_default()
+        };
+        while is_head(&line()) {}
+        let (mut bytes, mut begun) = (vec![0; 1 << 18], Some(begun));
+        while let Ok(len @ 1..) = stream.read(&mut bytes) {
+            self.taken().update(&bytes[..len]);
+            if let Some(begun) = begun.take() {
+                begun();
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                // Closed with unread bytes or before more come: a reset (RFC 2525 §2.17).
+                return;
+            }
+        }
+    }
+}
+
+/// Serves uploads; each is there from its first byte on.
+fn serve(listener: TcpListener) -> Receiver<Arc<Upload>> {
     let (begun, uploads) = channel();
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            let mut stream = BufReader::with_capacity(1 << 18, stream);
-            // The head of the request ends with an empty line.
-            let is_head = |line: &String| line != "\r\n" && !line.is_empty();
-            let mut line = || {
-                let mut line = String::new();
-                stream.read_line(&mut line).map(|_| line).unwrap_or_default()
-            };
-            while is_head(&line()) {}
-            let taken = Arc::<Mutex<Meter>>::default();
-            let (mut bytes, mut is_first) = (vec![0; 1 << 18], true);
-            while let Ok(len @ 1..) = stream.read(&mut bytes) {
-                taken.lock().unwrap_or_else(PoisonError::into_inner).update(&bytes[..len]);
-                if std::mem::take(&mut is_first) && begun.send(Arc::clone(&taken)).is_err() {
-                    return;
-                }
-            }
+            let (upload, begun) = (Arc::<Upload>::default(), begun.clone());
+            std::thread::spawn(move || upload.read(stream, || _ = begun.send(Arc::clone(&upload))));
         }
     });
     uploads
@@ -162,7 +186,7 @@ pub(super) fn line(span: Duration, bar: &ProgressBar, ended: &AtomicBool) -> any
         part.missing.push("curl is not installed: apt install curl.".into());
         return Ok(part);
     }
-    let folder = Scratch::new("demo");
+    let folder = Scratch::make("demo").context("no directory for the file; set TMPDIR to one")?;
     // Twice as much as the line carries in that time.
     let file = Noise::new(1).bytes((span.as_secs_f64() * 2.0 * 12.5e6) as usize);
     fs::write(folder.0.join("file"), &file)?;
@@ -188,17 +212,18 @@ pub(super) fn line(span: Duration, bar: &ProgressBar, ended: &AtomicBool) -> any
         }
         let curl = line.start(curl.arg(&url).stderr(Stdio::null()))?;
         let upload = uploads.recv_timeout(PATIENCE).with_context(|| format!("{who}: nothing arrived"))?;
-        let bytes = || upload.lock().unwrap_or_else(PoisonError::into_inner).bytes();
-        let (watch, first) = (Stopwatch::start(), bytes());
+        let (watch, first) = (Stopwatch::start(), upload.taken().bytes());
         while watch.elapsed() < span {
             std::thread::sleep(Duration::from_millis(20));
             if ended.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
         }
-        let value = (bytes() - first) as f64 * 8.0 / watch.elapsed().as_secs_f64() / 1e6;
+        let value = (upload.taken().bytes() - first) as f64 * 8.0 / watch.elapsed().as_secs_f64() / 1e6;
+        upload.is_over.store(true, Ordering::Relaxed);
         drop((curl, proxy));
-        let taken = std::mem::take(&mut *upload.lock().unwrap_or_else(PoisonError::into_inner));
+        std::thread::sleep(DRAIN);
+        let taken = std::mem::take(&mut *upload.taken());
         let len = usize::try_from(taken.bytes()).unwrap_or(usize::MAX).min(file.len());
         if taken.finish() != sha256(&file[..len]) {
             bail!("{who}: the server has other bytes than the file");

@@ -23,12 +23,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use taut_testbed::allow_namespaces;
 
 use crate::shared::clock::Stopwatch;
 use crate::shared::interrupt::{self, Interrupted};
-use crate::shared::output;
+use crate::shared::{output, progress};
 use part::Part;
 use scenarios::Runs;
 
@@ -104,7 +103,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     interrupt::when_asked(|| ENDED.store(true, Ordering::Relaxed))?;
     let names: Vec<Name> =
         Name::ALL.into_iter().filter(|name| args.only.is_empty() || args.only.contains(name)).collect();
-    let bar = bar();
+    let bar = progress::parts();
     let (mut parts, mut failures): (Vec<Part>, Vec<String>) = (Vec::new(), Vec::new());
     for (number, &name) in names.iter().enumerate() {
         bar.set_prefix(format!("{}/{} {}", number + 1, names.len(), name.title()));
@@ -148,14 +147,4 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     }
     anyhow::ensure!(failures.is_empty(), "{}", failures.join("\n  "));
     Ok(())
-}
-
-/// A line that says what runs, on a terminal; otherwise nothing.
-fn bar() -> ProgressBar {
-    // A template that cannot be parsed only changes how the line looks.
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
 }

@@ -19,9 +19,6 @@ use super::part::{Bar, Bars, Change, Part};
 use crate::shared::date;
 use crate::shared::interrupt::Interrupted;
 
-/// The round trip of the uplink without a queue, in ms: `link.delay` of its scenario, twice.
-const UPLINK_RTT_MS: f64 = 20.0;
-
 /// The senders of the uplink: variant of the scenario, engine, name.
 const UPLINK: [(&str, Engine, &str); 4] = [
     ("before", Engine::Linux, "kernel, cubic"),
@@ -30,25 +27,35 @@ const UPLINK: [(&str, Engine, &str); 4] = [
     ("after", Engine::Live, "taut, bbr"),
 ];
 
-/// The metrics of a run, by name.
-type Metrics = BTreeMap<String, f64>;
-/// The value of a bar, from the metrics.
-type Value = fn(&Metrics) -> f64;
-
-fn of(metrics: &Metrics, name: &str) -> f64 {
-    metrics.get(name).copied().unwrap_or(f64::NAN)
+/// A run of the uplink: its metrics by name, and what its scenario says.
+struct Run<'a> {
+    metrics: &'a BTreeMap<String, f64>,
+    flows: f64,
+    /// The round trip without a queue.
+    rtt_ms: f64,
 }
+
+impl Run<'_> {
+    fn of(&self, name: &str) -> f64 {
+        self.metrics.get(name).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Queued bytes make the round trip longer; the metric of unsent ones is a mean of all flows.
+    fn waiting_kb(&self) -> f64 {
+        let queue_ms = (self.of("rtt_mean") - self.rtt_ms).max(0.0);
+        self.flows * self.of("flow_unsent") + self.of("goodput") / 8.0 * queue_ms
+    }
+}
+
+/// The value of a bar.
+type Value = fn(&Run<'_>) -> f64;
 
 /// The bars of the uplink: words, unit, whether less is better, the value.
 const UPLINK_BARS: [(&str, &str, bool, Value); 4] = [
-    ("ping, median", "ms", true, |run| of(run, "latency_p50") / 1e3),
-    ("ping, 99th percentile", "ms", true, |run| of(run, "latency_p99") / 1e3),
-    ("upload", "Mbit/s", false, |run| of(run, "goodput")),
-    // Bytes that are sent and wait make the round trip longer. `flow_unsent` is a mean of the two flows.
-    ("bytes that wait, unsent and queued", "kB", true, |run| {
-        let queue_ms = (of(run, "rtt_mean") - UPLINK_RTT_MS).max(0.0);
-        2.0 * of(run, "flow_unsent") + of(run, "goodput") / 8.0 * queue_ms
-    }),
+    ("ping, median", "ms", true, |run| run.of("latency_p50") / 1e3),
+    ("ping, 99th percentile", "ms", true, |run| run.of("latency_p99") / 1e3),
+    ("upload", "Mbit/s", false, |run| run.of("goodput")),
+    ("bytes that wait, unsent and queued", "kB", true, |run| run.waiting_kb()),
 ];
 
 /// A published result: its scenario and case, the metric, the variants before and after, and words.
@@ -150,6 +157,9 @@ impl Runs<'_> {
         let changes = [format!("duration={ms}ms"), format!("warm-up={}ms", ms * 2 / 5)];
         let changes: Vec<Set> = changes.iter().map(|text| Set::parse(text)).collect::<Result<_, _>>()?;
         let document = open("uplink", &changes)?;
+        let scenario = document.base()?;
+        let (flows, delay) = (scenario.flows.len() as f64, scenario.link.delay());
+        let rtt_ms = 2.0 * delay.as_nanos() as f64 / 1e6;
         let set = self.run(&document, &[], &[Engine::Live, Engine::Linux])?;
         let found: Vec<_> = UPLINK
             .iter()
@@ -159,11 +169,11 @@ impl Runs<'_> {
                 if found.is_none() {
                     part.missing.push(format!("{who}: this kernel does not have that congestion control."));
                 }
-                found.map(|run| (who, &run.metrics))
+                found.map(|run| (who, Run { metrics: &run.metrics, flows, rtt_ms }))
             })
             .collect();
         for (what, unit, less_is_better, value) in UPLINK_BARS {
-            let values = found.iter().map(|&(who, metrics)| Bar { who: who.into(), value: value(metrics) });
+            let values = found.iter().map(|(who, run)| Bar { who: (*who).into(), value: value(run) });
             part.bars.push(Bars { what, unit, less_is_better, values: values.collect() });
         }
         Ok(part)
@@ -174,7 +184,7 @@ impl Runs<'_> {
         let mut part = Part::new(
             "published",
             "Five results that Linux published",
-            "The same experiments on taut in virtual time: before → after the change.",
+            "The same experiments on taut in virtual time, before → after the change.",
         );
         for result in &PUBLISHED {
             let document = open(result.scenario, &[])?;

@@ -7,7 +7,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -164,9 +163,6 @@ fn serving(text: &str) {
     log::notice(Level::Info, "serving", &format!("{text} (Ctrl-C stops)"));
 }
 
-/// How long the end waits for tasks: for a disk that is slow, and not for ever.
-const LONGEST_END: Duration = Duration::from_secs(10);
-
 /// Runs `taut proxy` until Ctrl-C.
 ///
 /// # Errors
@@ -212,6 +208,6 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
         ended
     });
     // Its tasks have the stack, whose recording is whole when the last of them is gone.
-    runtime.shutdown_timeout(LONGEST_END);
+    runtime.shutdown_timeout(record::LONGEST_END);
     result.and_then(|()| record::check(&records))
 }

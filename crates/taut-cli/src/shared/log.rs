@@ -1,6 +1,6 @@
 //! The log of the commands that serve, on standard error: `2026-11-28T22:08:01.123Z INFO serving …`, or JSON.
 //!
-//! Called by every command. One that does not serve has not called [`LogArgs::start`]: its lines are plain.
+//! Called by every command. Lines are plain until [`LogArgs::start`], which only commands that serve call.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -59,7 +59,7 @@ impl Level {
 
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 /// Whether a line was written.
-static SPOKEN: AtomicBool = AtomicBool::new(false);
+static WRITTEN: AtomicBool = AtomicBool::new(false);
 
 impl LogArgs {
     /// From now on this process logs in this format.
@@ -68,30 +68,30 @@ impl LogArgs {
     }
 }
 
-/// Logs what a guest or a client causes, which `--quiet` leaves out, with fields for JSON.
+/// Logs an event that a guest or a client causes, with fields for JSON. `--quiet` leaves it out.
 pub(crate) fn event(level: Level, name: &str, text: &str, fields: Map<String, Value>) {
     if level == Level::Error || FORMAT.get() != Some(&LogFormat::None) {
         write(level, name, text, fields);
     }
 }
 
-/// Logs what the operator has to see: where the command serves, and what it lacks.
+/// Logs a line for the operator: the address at which the command serves, or a missing permission.
 pub(crate) fn notice(level: Level, name: &str, text: &str) {
     write(level, name, text, Map::new());
 }
 
-/// Prints the error with which the command ends: as its log, if it has one that has begun.
+/// Prints the error that ends the command: as a line of its log, if the log has begun.
 pub(crate) fn last(error: &anyhow::Error) {
     let text = format!("{error:#}");
     match FORMAT.get() {
         Some(LogFormat::Json) => notice(Level::Error, "failed", &text),
-        Some(_) if SPOKEN.load(Relaxed) => notice(Level::Error, "failed", &text),
+        Some(_) if WRITTEN.load(Relaxed) => notice(Level::Error, "failed", &text),
         _ => eprintln!("{}: {text}", program()),
     }
 }
 
 fn write(level: Level, name: &str, text: &str, fields: Map<String, Value>) {
-    SPOKEN.store(true, Relaxed);
+    WRITTEN.store(true, Relaxed);
     let line = match FORMAT.get() {
         None => format!("{}: {text}\n", program()),
         Some(format) => line(*format, level, name, text, fields, clock::wall()),

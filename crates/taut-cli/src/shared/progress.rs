@@ -26,6 +26,13 @@ pub(crate) fn bytes(total: Option<u64>) -> ProgressBar {
     bar
 }
 
+/// Parts of unknown length: the prefix and the message name what runs.
+pub(crate) fn parts() -> ProgressBar {
+    let bar = ProgressBar::no_length().with_style(style("{spinner} {elapsed} {prefix} {msg}"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
 /// A known number of steps, each with its name.
 pub(crate) fn steps(count: u64) -> ProgressBar {
     let bar = ProgressBar::new(count).with_style(style("{bar:30} {pos}/{len} {elapsed} {msg}"));

@@ -119,11 +119,11 @@ async fn follow(stack: &taut::Stack, args: &GetArgs) -> anyhow::Result<Summary> 
             }
             Got::Redirect(_, to) => {
                 let next = redirected(&at, &to);
-                at = next.map_err(|why| anyhow!("{at} leads to {to}: {why}"))?;
+                at = next.map_err(|why| anyhow!("{at} redirects to {to}: {why}"))?;
             }
         }
     }
-    bail!("{} leads to more than {REDIRECTS_MAX} redirects, the last to {at}", args.url)
+    bail!("{}: more than {REDIRECTS_MAX} redirects, the last to {at}", args.url)
 }
 
 /// The address in a `Location` (RFC 9110 §10.2.2, RFC 3986 §5.2).

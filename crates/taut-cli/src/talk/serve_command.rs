@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -38,9 +37,6 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     link: LinkArgs,
 }
-
-/// How long the end waits for tasks: for a disk that is slow.
-const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// Runs `taut serve` until Ctrl-C.
 ///
@@ -88,6 +84,6 @@ pub(crate) fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()
         ended
     });
     // Its tasks have the stack, whose recording is whole when the last of them is gone.
-    runtime.shutdown_timeout(LONGEST_END);
+    runtime.shutdown_timeout(record::LONGEST_END);
     result.and_then(|()| record::check(&records))
 }

@@ -67,7 +67,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\t', " ")
 }
 
-/// What a value must be, without what the head of the page says.
+/// The rule for a value, without the part that the head of the page has.
 fn short(kind: &str) -> String {
     let kind = kind.split(", such as ").next().unwrap().split(" such as ").next().unwrap();
     kind.replace("a whole number from ", "").replace("a whole number, ", "").replace("a number from ", "")

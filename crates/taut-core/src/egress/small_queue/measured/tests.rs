@@ -537,7 +537,7 @@ fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
     assert_eq!((own.bits, meter.device.below), (MOST, 100));
 }
 
-/// The host does not run for up to 10 ms at a time, every 100 ms in the mean.
+/// The host does not run for up to 10 ms at a time, every 100 ms on average.
 #[test]
 fn tsq_m25_a_host_that_is_away_is_not_a_late_completion() {
     for rate in [FAST, FAST / 10] {
