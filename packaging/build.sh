@@ -63,7 +63,7 @@ staged() {
         "set TAUT to a build of this machine, or install qemu-user-static and binfmt-support"
     rm -rf "$stage"
     mkdir -p "$stage/man"
-    "$taut" man "$stage/man" >/dev/null
+    "$taut" man --output "$stage/man"
     gzip -9n "$stage"/man/*
     "$taut" completions bash >"$stage/taut.bash"
     "$taut" completions zsh >"$stage/_taut"
