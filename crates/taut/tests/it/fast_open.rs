@@ -95,7 +95,8 @@ fn a_kernel_client_sends_data_in_its_syn() {
         let (info, at_client) = connect();
         assert!(!info.syn_data && !info.fast_open_child && !at_client, "it asks for a cookie");
         let (info, at_client) = connect();
-        assert!(info.syn_data && info.fast_open_child && at_client);
+        let told = (info.syn_data, info.fast_open_child, at_client);
+        assert_eq!(told, (true, true, true), "{to}: {:?}", net.stack.counters());
         let counters = net.stack.counters();
         assert_eq!(counters.tcp_fast_open_cookie_reqd - before.tcp_fast_open_cookie_reqd, 1);
         assert_eq!(counters.tcp_fast_open_passive - before.tcp_fast_open_passive, 1);

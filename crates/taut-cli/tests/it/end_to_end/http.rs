@@ -147,8 +147,8 @@ fn taut_get_follows_redirects_and_keeps_its_times() {
     assert_eq!((code, &*body), (Some(0), "the end"), "{said}");
     for (args, path, error) in [
         (&[][..], "/old/a", "answered 302 Found: it is at ../new?b; -L follows redirects"),
-        (&["-L"], "/loop", "leads to more than 10 redirects"),
-        (&["-L"], "/tls", "leads to https://example.com/: TLS is not supported"),
+        (&["-L"], "/loop", "loop: more than 10 redirects, the last to"),
+        (&["-L"], "/tls", "redirects to https://example.com/: TLS is not supported"),
         (&["--max-time", "0.5"], "/stalls", "not complete within 0.5 s (--max-time)"),
     ] {
         let (code, _, said) = get(args, path);
