@@ -63,7 +63,7 @@ if [[ ! -f $dist/debian-12.tar ]]; then
     eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
     export http_proxy=${http_proxy:-}
     echo "  making it, once (minutes)"
-    debootstrap --variant=minbase --include=bash-completion,dbus,iproute2,libpam-systemd,man-db,systemd-sysv \
+    debootstrap --variant=minbase --include=bash-completion,dbus,fish,iproute2,libpam-systemd,man-db,systemd-sysv,zsh \
         bookworm "$work/fresh" "$mirror" >"$work/debootstrap" 2>&1 || { tail "$work/debootstrap" >&2; exit 1; }
     tar -C "$work/fresh" --exclude=./var/cache/apt/archives/*.deb -cf "$work/debian-12.tar" .
     mv "$work/debian-12.tar" "$dist/"
@@ -101,6 +101,19 @@ completes() {
         [[ ${COMPREPLY[*]} == proxy ]] || { echo "completed: ${COMPREPLY[*]}"; exit 1; }'
 }
 shows "bash completes taut prox to proxy" completes
+fish_completes() { in_root fish -c 'complete -C "taut prox"' | grep -q '^proxy'; }
+shows "fish completes it" fish_completes
+zsh_completes() {
+    # What a person would type, at a terminal of its own.
+    in_root TERM=vt100 timeout 60 zsh -fc 'zmodload zsh/zpty
+        zpty -b shell zsh -f
+        until_said() { local said part; until [[ $said == *$1* ]]; do zpty -r shell part && said+=$part || sleep 0.1; done }
+        zpty -w shell "autoload -Uz compinit && compinit -u -D; print -r -- rea""dy"
+        until_said ready
+        zpty -w -n shell $'"'taut prox\\t --help\\n'"'
+        until_said "taut proxy --congestion"' </dev/null
+}
+shows "zsh completes it" zsh_completes
 shows "systemd finds no mistake in the units" in_root env XDG_RUNTIME_DIR=/run systemd-analyze --user verify \
     /usr/lib/systemd/user/taut-proxy.service /usr/lib/systemd/user/taut-gateway.service
 keeps() {

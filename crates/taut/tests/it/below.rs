@@ -6,6 +6,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as KernelListener};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -42,6 +43,22 @@ struct Found {
     ping_p99: f64,
     goodput: f64,
     processor: f64,
+}
+
+/// A program that uses a processor and never waits, until this is dropped.
+struct Loop(Child);
+
+impl Loop {
+    fn new() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 /// How the bulk sender writes.
@@ -245,7 +262,7 @@ fn dev_12_a_packet_socket_measures_by_default() {
 
 /// All rules beside the kernel: `make bench-live`. RUNS=3 starts of each, CONTROL=cubic, DEVICE=packet or front,
 /// LINES="100mbit;1gbit" for some lines, RULES=off,rate-scaled,delivered,measured,kernel, WRITE=65536 bytes at
-/// once, NODELAY=1. The kernel's bbr may be another version than taut's.
+/// once, NODELAY=1, BUSY=2 other programs that never wait. The kernel's bbr may be of another version.
 #[test]
 #[ignore = "measures, and prints a table: make bench-live"]
 fn make_table() {
@@ -255,6 +272,8 @@ fn make_table() {
     let (rules, wanted) = (set("RULES", "off,rate-scaled,delivered,measured,kernel"), set("LINES", ""));
     let (bytes, nodelay) = (set("WRITE", "65536").parse().unwrap(), set("NODELAY", "0") == "1");
     let writes = Writes { bytes, nodelay, time: Duration::from_secs(3) };
+    let busy: usize = set("BUSY", "0").parse().unwrap();
+    let _load: Vec<Loop> = (0..busy).map(|_| Loop::new()).collect();
     let line = |bits_per_second, burst, offload| Line { bits_per_second, burst, offload };
     let lines = [
         ("10mbit, offload", line(10_000_000, 16_000, true)),
@@ -265,7 +284,10 @@ fn make_table() {
         ("10gbit, offload", line(10_000_000_000, 1_000_000, true)),
     ];
     let wanted = |name: &&(&str, Line)| wanted.is_empty() || wanted.split(';').any(|wanted| wanted == name.0);
-    println!("{device}, {control}, writes of {bytes} bytes{}:", if nodelay { ", TCP_NODELAY" } else { "" });
+    println!(
+        "{device}, {control}, writes of {bytes} bytes{}, {busy} busy programs:",
+        if nodelay { ", TCP_NODELAY" } else { "" }
+    );
     println!(
         "| line | sender | backlog ms, mean | most | ping ms, median | p99 | goodput Mbit/s | CPU s/GB |"
     );
