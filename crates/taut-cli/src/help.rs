@@ -14,7 +14,7 @@ use crate::shared::output;
 
 /// The commands by what they are for. A test compares them with those that there are.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Run", &["demo", "compare", "send", "recv", "serve", "get"]),
+    ("Run", &["demo", "compare", "send", "recv", "serve", "get", "rpm"]),
     ("Observe running stacks", &["ss", "nstat", "explain", "top", "dash", "metrics", "replay"]),
     ("Change running stacks", &["sysctl", "qdisc", "addr", "route", "mtu"]),
     ("Network for other programs", &["gateway", "proxy"]),

@@ -26,6 +26,7 @@ mod help;
 pub mod lab;
 mod net;
 mod observe;
+mod rpm;
 mod shared;
 mod stack;
 mod talk;
@@ -58,6 +59,7 @@ enum Command {
     Recv(talk::transfer::RecvArgs),
     Serve(talk::serve_command::ServeArgs),
     Get(talk::get::GetArgs),
+    Rpm(Box<rpm::RpmArgs>),
     Ss(observe::ss::SsArgs),
     Nstat(observe::nstat::NstatArgs),
     Metrics(observe::metrics::MetricsArgs),
@@ -144,6 +146,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Recv(args) => talk::transfer::recv(args, controllers),
         Command::Serve(args) => talk::serve_command::run(args, controllers),
         Command::Get(args) => talk::get::get(args, controllers),
+        Command::Rpm(args) => rpm::run(args, controllers),
         Command::Ss(args) => observe::ss::run(args),
         Command::Nstat(args) => observe::nstat::run(args),
         Command::Metrics(args) => observe::metrics::run(args),

@@ -25,5 +25,6 @@ mod pipe;
 mod proxy;
 mod qdisc;
 mod replay;
+mod rpm;
 mod support;
 mod usage;
