@@ -27,6 +27,8 @@ use crate::world::{OUT_HOST, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
+    /// No gateway: the guest is in the host's namespace.
+    Kernel,
     Taut,
     Pasta,
     Slirp4netns,
@@ -35,10 +37,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [Self::Taut, Self::Pasta, Self::Slirp4netns, Self::Gvproxy, Self::Tun2proxy];
+    pub const ALL: [Self; 6] =
+        [Self::Kernel, Self::Taut, Self::Pasta, Self::Slirp4netns, Self::Gvproxy, Self::Tun2proxy];
 
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Kernel => "no gateway",
             Self::Taut => "taut",
             Self::Pasta => "pasta",
             Self::Slirp4netns => "slirp4netns",
@@ -98,7 +102,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 impl Programs {
     fn path(&self, kind: Kind) -> &Path {
         match kind {
-            Kind::Taut => &self.taut,
+            Kind::Kernel | Kind::Taut => &self.taut,
             Kind::Pasta => &self.pasta,
             Kind::Slirp4netns => &self.slirp4netns,
             Kind::Gvproxy => &self.gvproxy,
@@ -108,6 +112,9 @@ impl Programs {
 
     /// The first line that it says of itself.
     pub fn version(&self, kind: Kind) -> Result<String> {
+        if kind == Kind::Kernel {
+            return Ok(std::fs::read_to_string("/proc/version")?.trim().to_owned());
+        }
         let path = self.path(kind);
         let flag = if kind == Kind::Gvproxy { "-version" } else { "--version" };
         let output = Command::new(path).arg(flag).stdin(Stdio::null()).output();
@@ -126,7 +133,7 @@ impl Programs {
     /// by a stack of its own with this controller.
     pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
         let is_counted = kind == Kind::Taut && self.callgrind.is_some();
-        let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy) && !is_counted;
+        let makes_namespace = matches!(kind, Kind::Kernel | Kind::Taut | Kind::Tun2proxy) && !is_counted;
         let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
         let process = sleeper.as_ref().map_or(0, Child::id);
         let mut guest = Guest {
@@ -140,6 +147,11 @@ impl Programs {
         };
         let begun = Instant::now();
         match kind {
+            Kind::Kernel => {
+                let process = spawn(world, Command::new(SLEEP[0]).args(&SLEEP[1..]))?;
+                guest.process = process.id();
+                guest.sleeper = Some(process);
+            }
             Kind::Taut if is_counted => self.start_counted(world, &mut guest)?,
             Kind::Taut => {
                 let mut command = Command::new(&self.taut);
@@ -182,7 +194,10 @@ impl Programs {
         while begun.elapsed() < READY_WITHIN {
             // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would
             // be refused.
-            if !is_set && let Some(route) = guest.run("ip -4 route show default")?.lines().next() {
+            if !is_set
+                && kind != Kind::Kernel
+                && let Some(route) = guest.run("ip -4 route show default")?.lines().next()
+            {
                 // `linkdown` is no part of a route's description: nobody has opened the TAP yet.
                 let route = route.replace("linkdown", "");
                 guest.run(&format!("ip route replace {route} congctl cubic"))?;
@@ -212,7 +227,7 @@ impl Programs {
                 .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
                 .arg(process)
                 .arg("tap0"),
-            Kind::Gvproxy | Kind::Tun2proxy => return None,
+            Kind::Kernel | Kind::Gvproxy | Kind::Tun2proxy => return None,
         };
         Some(command)
     }
@@ -224,7 +239,7 @@ impl Programs {
         match kind {
             Kind::Taut => command.args(["gateway", "--run", "--quiet", "--control", "none", "--"]),
             Kind::Pasta => command.args(PASTA).arg("--"),
-            Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
+            Kind::Kernel | Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
         };
         Some(command)
     }

@@ -12,6 +12,7 @@
 //! | `servers.rs` | who answers at the far end |
 //! | `start.rs` | how long a start takes |
 //! | `work.rs` | what a guest does, and its measure |
+//! | `split.rs` | what it does that shows where bytes wait between two connections |
 //! | `machine.rs` | the same for an emulated machine, with `--machines` |
 //! | `count.rs` | instructions and system calls of taut for a request, by callgrind |
 //! | `table.rs` | samples in, a table out |
@@ -25,6 +26,7 @@ mod count;
 mod gateways;
 mod machine;
 mod servers;
+mod split;
 mod start;
 mod table;
 mod together;
@@ -98,7 +100,8 @@ fn main() -> Result<ExitCode> {
     }
     raise_descriptors();
     let wanted = |kind: &Kind| {
-        (args.only.is_empty() || args.only.contains(kind)) && !(args.machines && *kind == Kind::Tun2proxy)
+        (args.only.is_empty() || args.only.contains(kind))
+            && !(args.machines && matches!(kind, Kind::Kernel | Kind::Tun2proxy))
     };
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let rows: Vec<Row> =
@@ -131,7 +134,7 @@ fn main() -> Result<ExitCode> {
                 }
                 continue;
             }
-            for line in [Line::Short, Line::Lossy, Line::Fifo] {
+            for line in Line::ALL {
                 for &controller in line.controllers() {
                     let rows: Vec<Row> = rows.iter().copied().filter(|row| row.line() == line).collect();
                     if rows.is_empty() {

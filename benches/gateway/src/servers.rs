@@ -1,9 +1,9 @@
 //! The servers at the far end.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use taut_testbed::Kernel;
@@ -18,10 +18,17 @@ pub const ONCE: u16 = 7002;
 pub const HOLD: u16 = 7003;
 /// Reads to the end, and then writes [`AFTER_END`] bytes.
 pub const AFTER: u16 = 7004;
+/// Reads blocks of [`BLOCK`] bytes that begin with the time of their writing ([`now`]).
+pub const STAMPED: u16 = 7005;
+/// Reads a request, head and body, whose length is its first four bytes, and answers one byte.
+pub const REQUEST: u16 = 7006;
+/// Answers datagrams.
+pub const DATAGRAMS: u16 = 7007;
 /// Nobody listens.
 pub const CLOSED: u16 = 7009;
 
 pub const AFTER_END: usize = 1 << 20;
+pub const BLOCK: usize = 4 << 10;
 /// Threads that answer at [`ONCE`].
 const THREADS: usize = 16;
 
@@ -29,8 +36,22 @@ pub fn at(port: u16) -> SocketAddr {
     SocketAddr::from((SERVER, port))
 }
 
+/// Microseconds since the first call: client and servers are threads of one process.
+pub fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_micros() as u64
+}
+
+/// A block that was read whole: when, and how long after its writing began.
+#[derive(Clone, Copy)]
+pub struct Arrived {
+    pub at: u64,
+    pub after: u64,
+}
+
 pub struct Servers {
     held: Arc<Mutex<Vec<TcpStream>>>,
+    arrived: Arc<Mutex<Vec<Arrived>>>,
 }
 
 impl Servers {
@@ -74,7 +95,40 @@ impl Servers {
                 _ = stream.write_all(&vec![7; AFTER_END]);
             }
         });
-        Ok(Self { held })
+        let arrived = Arc::<Mutex<Vec<Arrived>>>::default();
+        let note = Arc::clone(&arrived);
+        each(listen(STAMPED)??, move |mut stream| {
+            let mut block = [0; BLOCK];
+            while stream.read_exact(&mut block).is_ok() {
+                let (at, stamp) = (now(), block.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp)));
+                if let Ok(mut note) = note.lock() {
+                    note.push(Arrived { at, after: at.saturating_sub(stamp) });
+                }
+            }
+        });
+        each(listen(REQUEST)??, |mut stream| {
+            let mut request = vec![0; 1 << 17];
+            let mut length = [0; 4];
+            while stream.read_exact(&mut length).is_ok() {
+                let rest = (u32::from_ne_bytes(length) as usize - length.len()).min(request.len());
+                if stream.read_exact(&mut request[..rest]).is_err() || stream.write_all(&[1]).is_err() {
+                    break;
+                }
+            }
+        });
+        let datagrams = far.enter(|| UdpSocket::bind((Ipv4Addr::from(SERVER), DATAGRAMS)))??;
+        std::thread::spawn(move || {
+            let mut message = [0; 2_048];
+            while let Ok((length, from)) = datagrams.recv_from(&mut message) {
+                _ = datagrams.send_to(&message[..length], from);
+            }
+        });
+        Ok(Self { held, arrived })
+    }
+
+    /// The blocks that have arrived since the last call.
+    pub fn arrived(&self) -> Vec<Arrived> {
+        self.arrived.lock().map(|mut arrived| std::mem::take(&mut *arrived)).unwrap_or_default()
     }
 
     pub fn held(&self) -> usize {

@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::gateways::{Guest, Programs};
 use crate::servers::{AFTER, AFTER_END, CLOSED, ECHO, HOLD, ONCE, at};
+use crate::split;
 use crate::start;
 use crate::table::Table;
 use crate::world::{Line, SERVER, SILENT, World};
@@ -35,6 +36,16 @@ pub enum Row {
     Udp,
     Lossy,
     Fifo,
+    /// Head and body of a request, in two writes.
+    Bodies,
+    /// Round trips after 64 flows.
+    AfterBulk,
+    UdpTrips,
+    UdpNew,
+    /// How long a block takes from its write to its read, over 2, 20 and 200 Mbit/s.
+    Blocks2,
+    Blocks20,
+    Blocks200,
 }
 
 /// Idle flows by which memory is divided.
@@ -53,6 +64,9 @@ impl Row {
         Self::Refused,
         Self::HalfClose,
         Self::RoundTrip,
+        Self::Bodies,
+        Self::UdpTrips,
+        Self::UdpNew,
         Self::Connections,
         Self::Memory,
         Self::Up1,
@@ -61,16 +75,23 @@ impl Row {
         Self::Down1,
         Self::Down8,
         Self::Down64,
+        Self::AfterBulk,
         Self::Udp,
         Self::BlackHoles,
         Self::Lossy,
         Self::Fifo,
+        Self::Blocks2,
+        Self::Blocks20,
+        Self::Blocks200,
     ];
 
     pub const fn line(self) -> Line {
         match self {
             Self::Lossy => Line::Lossy,
             Self::Fifo => Line::Fifo,
+            Self::Blocks2 => Line::Slow2,
+            Self::Blocks20 => Line::Slow20,
+            Self::Blocks200 => Line::Slow200,
             _ => Line::Short,
         }
     }
@@ -100,6 +121,11 @@ impl Row {
             Self::Udp => udp(world, guest, seconds, table),
             Self::Lossy => lossy(world, guest, table),
             Self::Fifo => beside_an_upload(world, guest, table),
+            Self::Bodies => split::bodies(guest, table),
+            Self::AfterBulk => split::after_bulk(guest, table),
+            Self::UdpTrips => split::udp_trips(guest, table),
+            Self::UdpNew => split::udp_new(guest, table),
+            Self::Blocks2 | Self::Blocks20 | Self::Blocks200 => split::blocks(world, guest, table),
         }
     }
 }
@@ -361,7 +387,7 @@ fn black_holes(guest: &Guest, table: &mut Table) -> Result<()> {
 }
 
 /// The sender towards the network.
-fn sender(world: &World, guest: &Guest) -> String {
+pub fn sender(world: &World, guest: &Guest) -> String {
     guest
         .link
         .map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out tun"))

@@ -32,14 +32,36 @@ pub enum Line {
     Lossy,
     /// The same without loss.
     Fifo,
+    /// An uplink of 2, 20 or 200 Mbit/s, 10 ms there and back, with a FIFO of 250 kB.
+    Slow2,
+    Slow20,
+    Slow200,
 }
 
 impl Line {
+    pub const ALL: [Self; 6] =
+        [Self::Short, Self::Lossy, Self::Fifo, Self::Slow2, Self::Slow20, Self::Slow200];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Short => "short",
             Self::Lossy => "lossy",
             Self::Fifo => "long",
+            Self::Slow2 => "2 Mbit/s",
+            Self::Slow20 => "20 Mbit/s",
+            Self::Slow200 => "200 Mbit/s",
+        }
+    }
+
+    /// Rate, bytes of the FIFO in front of it, milliseconds each way, and what is lost on the way up.
+    const fn emulated(self) -> Option<(&'static str, u32, u32, &'static str)> {
+        match self {
+            Self::Short => None,
+            Self::Lossy => Some(("100mbit", 1_000_000, 25, " loss 0.5%")),
+            Self::Fifo => Some(("100mbit", 1_000_000, 25, "")),
+            Self::Slow2 => Some(("2mbit", 250_000, 5, "")),
+            Self::Slow20 => Some(("20mbit", 250_000, 5, "")),
+            Self::Slow200 => Some(("200mbit", 250_000, 5, "")),
         }
     }
 
@@ -47,7 +69,7 @@ impl Line {
     pub const fn controllers(self) -> &'static [&'static str] {
         match self {
             Self::Short | Self::Fifo => &["cubic"],
-            Self::Lossy => &["cubic", "bbr"],
+            Self::Lossy | Self::Slow2 | Self::Slow20 | Self::Slow200 => &["cubic", "bbr"],
         }
     }
 }
@@ -57,6 +79,7 @@ pub struct World {
     pub far: Kernel,
     pub servers: Servers,
     pub controller: &'static str,
+    pub line: Line,
     /// What `ss` said of the controller while something ran.
     seen: Arc<Mutex<String>>,
     watching: Arc<AtomicBool>,
@@ -67,18 +90,15 @@ impl World {
     pub fn new(line: Line, controller: &'static str) -> Result<Self> {
         let (host, far) = (Kernel::new()?, Kernel::new()?);
         let mut emulator = None;
-        let device = if line == Line::Short {
-            host.veth(&far, NET, MTU)?;
-            "veth0"
-        } else {
+        let device = if let Some((rate, fifo, delay, loss)) = line.emulated() {
             let options = TunOptions { mtu: MTU, ..TunOptions::default() };
             let (near, end) = (host.tun(&NET.near(), &options)?, far.tun(&NET.far(), &options)?);
-            let loss = if line == Line::Lossy { " loss 0.5%" } else { "" };
             let parse = |text: &str| text.parse::<QdiscSpec>().with_context(|| text.to_owned());
-            let rate = "tbf rate 100mbit burst 1 | bfifo limit 1000000";
+            let queue = format!("tbf rate {rate} burst 1 | bfifo limit {fifo}");
+            let netem = format!("netem limit 1000000 delay {delay}ms");
             let ways = Ways {
-                there: vec![parse(rate)?, parse(&format!("netem limit 1000000 delay 25ms{loss}"))?],
-                back: vec![parse(rate)?, parse("netem limit 1000000 delay 25ms")?],
+                there: vec![parse(&queue)?, parse(&format!("{netem}{loss}"))?],
+                back: vec![parse(&queue)?, parse(&netem)?],
                 is_network: true,
                 seed: 1,
                 ..Ways::default()
@@ -86,6 +106,9 @@ impl World {
             let nobody = || -> Watcher { Arc::new(Mutex::new(())) };
             emulator = Some(Emulator::start(Port::Tun(near), Port::Tun(end), ways, [nobody(), nobody()])?);
             "taut0"
+        } else {
+            host.veth(&far, NET, MTU)?;
+            "veth0"
         };
         let far_address = NET.far_v4();
         let host_address = NET.near_v4();
@@ -104,7 +127,7 @@ impl World {
         }
         let servers = Servers::start(&far)?;
         let (seen, watching) = (Arc::default(), Arc::default());
-        Ok(Self { host, far, servers, controller, seen, watching, _emulator: emulator })
+        Ok(Self { host, far, servers, controller, line, seen, watching, _emulator: emulator })
     }
 
     /// Looks, while `run` runs, which controller the host's connections have.

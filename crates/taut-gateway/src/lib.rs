@@ -40,6 +40,7 @@ mod out;
 mod run;
 pub mod sandbox;
 
+pub use doors::client_address::ClientAddress;
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
@@ -56,6 +57,6 @@ pub use logic::rules::{Action, Rule, RuleError, Rules, Verdict, is_special};
 pub use out::host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_allowed};
 pub use out::link::{Link, LinkPings};
 pub use out::proxies::{HttpConnect, Socks5};
-pub use out::way_out::{Datagrams, Pings, Upstream, WayOut, failure};
+pub use out::way_out::{Datagrams, Path, Pings, Upstream, WayOut, failure};
 pub use run::resolver::Resolver;
 pub use run::server::{Log, Server};

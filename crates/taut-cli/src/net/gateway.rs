@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use futures_util::future::Either;
 use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT, Namespace,
-    Opening, Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
+    ClientAddress, Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT,
+    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -64,12 +65,15 @@ pub(crate) struct GatewayArgs {
     /// With --show-rules, print JSON
     #[arg(help_heading = "Rules", long, requires = "show_rules")]
     json: bool,
-    /// Forward [ADDRESS:]PORT[:PORT] to the guest; auto: where it listens
+    /// Forward [ADDRESS:]PORT[:PORT],…,~PORT or all to the guest; auto: where it listens
     #[arg(help_heading = "Ports", short = 't', long = "tcp", value_name = "PORTS")]
     tcp: Vec<String>,
     /// The same for UDP; auto: ports that the guest's programs have bound
     #[arg(help_heading = "Ports", short = 'u', long = "udp", value_name = "PORTS")]
     udp: Vec<String>,
+    /// Which address of a forwarded port's client the service sees
+    #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
+    client_address: ClientAddress,
     /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]
     #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX")]
     guest: Vec<Cidr>,
@@ -79,6 +83,9 @@ pub(crate) struct GatewayArgs {
     /// MTU of the guest's interface [default: 65520; 1500 with --vfkit]
     #[arg(help_heading = "Network", long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
     mtu: Option<u16>,
+    /// Bytes that each socket of a --run or --netns guest may have unsent (tcp_notsent_lowat); 0: no limit
+    #[arg(help_heading = "Guest", long, value_name = "BYTES", default_value_t = 16_384)]
+    notsent_lowat: u32,
     /// Name of the guest's interface
     #[arg(help_heading = "Network", long, value_name = "NAME", default_value = "taut0")]
     interface: String,
@@ -235,7 +242,8 @@ impl GatewayArgs {
         let mut all = Vec::new();
         for (kind, texts) in [(FlowKind::Tcp, &self.tcp), (FlowKind::Udp, &self.udp)] {
             for text in texts.iter().filter(|text| automatic(text).is_none()) {
-                all.extend(Forward::parse(kind, text)?);
+                let parsed = Forward::parse(kind, text)?;
+                all.extend(parsed.into_iter().map(|one| Forward { client: self.client_address, ..one }));
             }
         }
         Ok(all)
@@ -378,9 +386,9 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         }
         for (hosts, ports) in listening {
             let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
-            let (server, stack) = (server.clone(), stack.clone());
+            let (server, stack, shown) = (server.clone(), stack.clone(), args.client_address);
             tasks.spawn(async move {
-                match server.forward_listening(&stack, guest, &hosts, ports).await {
+                match server.forward_listening(&stack, guest, &hosts, (ports, shown)).await {
                     Ok(never) => match never {},
                     Err(error) => error,
                 }
@@ -454,6 +462,14 @@ async fn serve_machines(
     }
 }
 
+/// The ways to show a client to a service.
+fn shown() -> impl TypedValueParser<Value = ClientAddress> {
+    let names = ClientAddress::NAMES;
+    PossibleValuesParser::new(names.map(|(name, _)| name)).map(move |given| {
+        names.into_iter().find(|(name, _)| *name == given).map_or_else(ClientAddress::default, |(_, how)| how)
+    })
+}
+
 fn own_names(pairs: &[(Cidr, Cidr)]) -> String {
     pairs.iter().map(|(_, own)| own.address().to_string()).collect::<Vec<_>>().join(" and ")
 }
@@ -465,6 +481,7 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         mtu: args.mtu(),
         guest: pairs.iter().map(|(guest, _)| *guest).collect(),
         name_server: pairs.first().map(|(_, own)| own.address()),
+        notsent_lowat: args.notsent_lowat,
     };
     Ok(Namespace::fork(&plan, &args.command)?)
 }

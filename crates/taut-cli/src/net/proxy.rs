@@ -1,4 +1,4 @@
-//! `taut proxy`: clients ask for connections by SOCKS5 or HTTP CONNECT, and taut is the sender on one side of
+//! `taut proxy`: clients ask for connections by SOCKS or HTTP, and taut is the sender on one side of
 //! them: a proxy that makes a long or lossy link faster for programs that know nothing of it
 //! (`taut-gateway`'s `proxy.rs`).
 //!
@@ -38,7 +38,7 @@ use crate::stack;
     Without --config, options are read from $XDG_CONFIG_HOME/taut/proxy.toml, else\n\
     /etc/taut/proxy.toml. The stack needs a link that leads to the network: docs/guide/proxy.md")]
 pub(crate) struct ProxyArgs {
-    /// SOCKS5 and HTTP CONNECT; repeatable [default: 127.0.0.1:1080]
+    /// SOCKS and HTTP; repeatable [default: 127.0.0.1:1080]
     #[arg(help_heading = "Clients", long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// Connections redirected by netfilter's TPROXY; repeatable

@@ -4,12 +4,14 @@
 //!   8080:80                     127.0.0.1:8080 of the host leads to port 80 of the guest
 //!   8080                        to port 8080
 //!   9000-9009:9000-9009         ranges of one length
+//!   80,8000-8099,~8080          several, and some not
+//!   all                         those below the ones that the kernel gives out, as far as they are free
 //!   0.0.0.0:8080:80             at another address of the host, so that others reach it; [::]:8080:80
 //! ```
 //!
-//! Without an address a port is open to this host only. The guest sees the gateway as its client. The host's
-//! kernel answers a SYN before the guest is asked; so where the guest refuses, the client sees a connection
-//! that is reset at once.
+//! Without an address a port is open to this host only. `client_address.rs` has the address by which the
+//! service sees a client. The host's kernel answers a SYN before the guest does; so where the guest refuses,
+//! the client sees a connection that is reset at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,10 +21,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use socket2::{SockRef, Socket};
+use taut::network::IpPrefix;
 use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
+use crate::doors::asked_at;
+use crate::doors::client_address::{ClientAddress, proxy_header, routable};
 use crate::doors::proxy::Client as _;
 use crate::logic::flow::{End, NextStep, Side};
 use crate::out::host_sockets::{NOTSENT_LOWAT, prepare};
@@ -39,7 +44,14 @@ pub struct Forward {
     pub at: SocketAddr,
     /// The guest's port.
     pub port: u16,
+    /// One of all: it may be in use already, or not this user's.
+    pub is_any: bool,
+    /// The address of a client, as the service sees it.
+    pub client: ClientAddress,
 }
+
+/// Below the first port that Linux gives out by itself (`ip_local_port_range`).
+const ALL: &str = "1-32767";
 
 /// The text names no ports to forward.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +64,9 @@ pub struct ForwardError {
 }
 
 impl Forward {
-    /// Reads `[ADDRESS:]PORT[-PORT][:PORT[-PORT]]`; an IPv6 address stands in brackets.
+    /// Reads `[ADDRESS:]PORTS`, where PORTS are, with commas between them, `PORT[-PORT][:PORT[-PORT]]`, those
+    /// that are left out, `~PORT[-PORT]`, and `all`, which are the ports below those that the host's kernel
+    /// gives out by itself. An IPv6 address stands in brackets.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -64,7 +78,7 @@ impl Forward {
                     rest.split_once("]:").ok_or_else(|| wrong("an address in [ ] is followed by a colon"))?;
                 (Some(address), rest)
             }
-            None if text.matches(':').count() == 2 || text.contains('.') => {
+            None if first_of(text).matches(':').count() == 2 || first_of(text).contains('.') => {
                 let (address, rest) =
                     text.split_once(':').ok_or_else(|| wrong("no port follows the address"))?;
                 (Some(address), rest)
@@ -73,17 +87,39 @@ impl Forward {
         };
         let address = address.map_or(Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)), str::parse);
         let address = address.map_err(|_| wrong("it does not begin with an address of this host"))?;
-        let (host, guest) = rest.split_once(':').unwrap_or((rest, rest));
         let ports = |text| {
             range(text).ok_or_else(|| wrong("a port is a number from 1 to 65535, a range is PORT-PORT"))
         };
-        let (host, guest) = (ports(host)?, ports(guest)?);
-        if host.len() != guest.len() {
-            return Err(wrong("the ranges have different lengths"));
+        let (mut all, mut without) = (Vec::new(), Vec::new());
+        for part in rest.split(',') {
+            if let Some(text) = part.strip_prefix('~') {
+                without.push(ports(text)?);
+                continue;
+            }
+            let is_any = part == "all";
+            let part = if is_any { ALL } else { part };
+            let (host, guest) = part.split_once(':').unwrap_or((part, part));
+            let (host, guest) = (ports(host)?, ports(guest)?);
+            if host.len() != guest.len() {
+                return Err(wrong("the ranges have different lengths"));
+            }
+            let one = |(host, port)| Self {
+                kind,
+                at: SocketAddr::new(address, host),
+                port,
+                is_any,
+                client: ClientAddress::default(),
+            };
+            all.extend(host.zip(guest).map(one));
         }
-        let one = |(host, port)| Self { kind, at: SocketAddr::new(address, host), port };
-        Ok(host.zip(guest).map(one).collect())
+        all.retain(|one| !without.iter().any(|range| range.contains(&one.at.port())));
+        if all.is_empty() { Err(wrong("nothing is left of it")) } else { Ok(all) }
     }
+}
+
+/// Up to the first comma.
+fn first_of(text: &str) -> &str {
+    text.split(',').next().unwrap_or_default()
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -103,22 +139,35 @@ impl Server {
         guest: IpAddr,
         forward: Forward,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<>> {
-        let Forward { kind, at, port } = forward;
+        let Forward { kind, at, port, is_any, client } = forward;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
         let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(guest, port));
-        let open = Open { server, stack, guest, at };
+        // Connections from others' addresses: those of clients.
+        _ = stack.set_sysctl("taut.any_address", "1");
+        let open = Open { server, stack, guest, at, client };
         let socket = if kind == FlowKind::Tcp {
-            Listening::Tcp(listener(at).map_err(named)?)
+            listener(at).map(Listening::Tcp)
         } else {
-            Listening::Udp(datagrams(at).map_err(named)?)
+            datagrams(at).map(Listening::Udp)
+        };
+        let socket = match socket {
+            Ok(socket) => Some(socket),
+            Err(error) if is_any && is_taken(&error) => None,
+            Err(error) => return Err(named(error)),
         };
         Ok(async move {
             match socket {
-                Listening::Tcp(listener) => open.connections(&listener).await,
-                Listening::Udp(socket) => open.datagrams(Arc::new(socket)).await,
+                Some(Listening::Tcp(listener)) => open.connections(&listener).await,
+                Some(Listening::Udp(socket)) => open.datagrams(Arc::new(socket)).await,
+                None => std::future::pending().await,
             }
         })
     }
+}
+
+/// The port is another program's, or not this user's.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
 enum Listening {
@@ -137,6 +186,7 @@ fn listener(at: SocketAddr) -> io::Result<TcpListener> {
 fn datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(socket2::Domain::for_address(at), socket2::Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
+    asked_at::ask(&socket, at.is_ipv4())?;
     socket.bind(&at.into())?;
     UdpSocket::from_std(socket.into())
 }
@@ -147,6 +197,7 @@ struct Open {
     stack: Stack,
     guest: SocketAddr,
     at: SocketAddr,
+    client: ClientAddress,
 }
 
 impl Open {
@@ -155,8 +206,10 @@ impl Open {
             match listener.accept().await {
                 Ok((client, from)) => match self.server.forward(FlowKind::Tcp, self.guest) {
                     Some(flow) => {
-                        let (stack, guest) = (self.stack.clone(), self.guest);
-                        tokio::spawn(async move { connection((client, from), &stack, guest, &flow).await });
+                        let (stack, guest, shown) = (self.stack.clone(), self.guest, self.client);
+                        tokio::spawn(async move {
+                            connection((client, from), &stack, (guest, shown), &flow).await;
+                        });
                     }
                     None => client.abort(),
                 },
@@ -173,8 +226,8 @@ impl Open {
         let mut flows = JoinSet::new();
         let mut message = vec![0; 65_536];
         loop {
-            let (len, client) = match socket.recv_from(&mut message).await {
-                Ok(received) => received,
+            let (len, client) = match asked_at::receive(&socket, &mut message).await {
+                Ok((len, from, at)) => (len, Asks { from, at }),
                 // An error about an earlier answer.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return error,
@@ -196,15 +249,15 @@ impl Open {
         &self,
         socket: &Arc<UdpSocket>,
         clients: &Arc<Clients>,
-        client: SocketAddr,
+        client: Asks,
         flows: &mut JoinSet<()>,
     ) -> Option<Client> {
         let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest)?);
+        let bind = |at| taut::UdpSocket::bind_with(&self.stack, at, &DatagramOptions::default()).ok();
         let mut own = self.stack.networks().into_iter().map(|own| own.address);
         let own = own.find(|own| own.is_ipv4() == self.guest.is_ipv4())?;
-        let inner =
-            taut::UdpSocket::bind_with(&self.stack, SocketAddr::new(own, 0), &DatagramOptions::default())
-                .ok()?;
+        let shown = shown(&self.stack, client.from, self.guest.ip(), self.client);
+        let inner = shown.and_then(bind).or_else(|| bind(SocketAddr::new(own, 0)))?;
         inner.connect(self.guest).await.ok()?;
         let inner = Arc::new(inner);
         flow.reached();
@@ -219,18 +272,25 @@ impl Open {
     }
 }
 
+/// A client of a UDP port, and the address of this host to which it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asks {
+    from: SocketAddr,
+    at: IpAddr,
+}
+
 type Client = (Arc<taut::UdpSocket>, Arc<Handle>);
 
 #[derive(Default)]
-struct Clients(Mutex<BTreeMap<SocketAddr, Client>>);
+struct Clients(Mutex<BTreeMap<Asks, Client>>);
 
 impl Clients {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SocketAddr, Client>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Asks, Client>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: SocketAddr, flow: &Handle) {
+async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: Asks, flow: &Handle) {
     let mut message = vec![0; 65_536];
     loop {
         let received = tokio::select! {
@@ -239,7 +299,7 @@ async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: SocketAddr
         };
         match received {
             Ok(len) => {
-                if SockRef::from(socket).send_to(&message[..len], &client.into()).is_ok() {
+                if asked_at::send(socket, &message[..len], client.from, client.at).is_ok() {
                     flow.passed(Side::Guest, len, 0);
                 }
             }
@@ -250,15 +310,39 @@ async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: SocketAddr
     }
 }
 
+/// The client's own address, if the service shall see it and can answer it.
+fn shown(stack: &Stack, from: SocketAddr, guest: IpAddr, how: ClientAddress) -> Option<SocketAddr> {
+    let own = stack.networks().into_iter();
+    let link: Vec<_> = own.filter_map(|own| IpPrefix::new(own.address, own.prefix)).collect();
+    routable(from, guest, &link).filter(|_| how == ClientAddress::Keep)
+}
+
+async fn reach(
+    stack: &Stack,
+    from: SocketAddr,
+    (guest, how): (SocketAddr, ClientAddress),
+) -> io::Result<taut::TcpStream> {
+    let bind = shown(stack, from, guest.ip(), how);
+    let mut options =
+        ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, bind, ..ConnOptions::default() };
+    match taut::TcpStream::connect_with(stack, guest, &options).await {
+        // The client has another connection to this service, by another port of the host.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            options.bind = bind.map(|bind| SocketAddr::new(bind.ip(), 0));
+            taut::TcpStream::connect_with(stack, guest, &options).await
+        }
+        reached => reached,
+    }
+}
+
 async fn connection(
     (client, from): (TcpStream, SocketAddr),
     stack: &Stack,
-    guest: SocketAddr,
+    to: (SocketAddr, ClientAddress),
     flow: &Handle,
 ) {
-    let options = ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() };
     let reached = tokio::select! {
-        reached = taut::TcpStream::connect_with(stack, guest, &options) => reached,
+        reached = reach(stack, from, to) => reached,
         // One that ends its half may wait for what the guest says.
         () = client.left(false) => return flow.left(from),
         () = flow.stopped() => return client.abort(),
@@ -272,6 +356,15 @@ async fn connection(
     };
     flow.reached();
     flow.answered();
+    if to.1 == ClientAddress::ProxyProtocol {
+        let header = client.local_addr().map(|at| proxy_header(from, at)).unwrap_or_default();
+        if guest.write_bytes(&mut header.into()).await.is_err() {
+            flow.ended(Side::Guest, End::Reset);
+            return client.abort();
+        }
+    }
+    // As where the guest connects (`run/tcp.rs`).
+    _ = guest.set_quickack(true);
     if prepare(&SockRef::from(&client)).is_err() {
         flow.ended(Side::Upstream, End::Reset);
         return guest.abort();
@@ -312,12 +405,34 @@ impl Server {
 mod tests {
     use super::*;
 
+    fn of(text: &str) -> Result<Vec<String>, String> {
+        let all = Forward::parse(FlowKind::Tcp, text).map_err(|error| error.to_string())?;
+        Ok(all.iter().map(|one| format!("{}>{}", one.at, one.port)).collect())
+    }
+
+    #[test]
+    fn gw_103_lists_of_ports() {
+        assert_eq!(
+            of("80,8001-8003:1-3,~8002").unwrap(),
+            ["80>80", "8001>1", "8003>3"].map(|one| format!("127.0.0.1:{one}"))
+        );
+        assert_eq!(of("0.0.0.0:80,443:4433").unwrap(), ["0.0.0.0:80>80", "0.0.0.0:443>4433"]);
+        assert_eq!(of("8080:80,9090:90").unwrap(), ["127.0.0.1:8080>80", "127.0.0.1:9090>90"]);
+        assert_eq!(of("[::]:all,~22").unwrap().len(), 32_766);
+        for (text, why) in [
+            ("80,", "a port is a number"),
+            ("80,~", "a port is a number"),
+            ("80-90,~1-100", "nothing is left"),
+            ("~80", "nothing is left"),
+            ("80,8080:1-2", "different lengths"),
+        ] {
+            let error = of(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn gw_26_ports_to_forward() {
-        let of = |text: &str| {
-            let all = Forward::parse(FlowKind::Tcp, text).map_err(|error| error.to_string())?;
-            Ok(all.iter().map(|one| format!("{}>{}", one.at, one.port)).collect::<Vec<_>>())
-        };
         let fails = |text: &str| of(text).unwrap_err();
         assert_eq!(of("8080:80"), Ok::<_, String>(vec!["127.0.0.1:8080>80".to_owned()]));
         assert_eq!(of("8080").unwrap(), ["127.0.0.1:8080>8080"]);

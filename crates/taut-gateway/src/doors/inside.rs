@@ -45,6 +45,7 @@ use crate::doors::sock_diag;
 pub const MAX_MTU: u16 = 65_520;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
+const NOTSENT_LOWAT: &str = "/proc/sys/net/ipv4/tcp_notsent_lowat";
 
 /// The byte with which a message begins that brings the TUN; anything else is the text of an error.
 const TUN_FOLLOWS: u8 = 0;
@@ -73,6 +74,9 @@ pub struct Plan {
     pub guest: Vec<Cidr>,
     /// The guest's name server; a new namespace gets a `resolv.conf` with it.
     pub name_server: Option<IpAddr>,
+    /// `tcp_notsent_lowat` of the namespace, unless one is set there; 0 leaves it. Without it, a guest's
+    /// socket takes a second of a slow line.
+    pub notsent_lowat: u32,
 }
 
 impl Plan {
@@ -87,6 +91,7 @@ impl Plan {
         let mut arguments = vec![enter, format!("interface={}", self.interface), format!("mtu={}", self.mtu)];
         arguments.extend(self.guest.iter().map(|own| format!("guest={own}")));
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
+        arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
         arguments
     }
 
@@ -99,6 +104,7 @@ impl Plan {
             mtu: 0,
             guest: Vec::new(),
             name_server: None,
+            notsent_lowat: 0,
         };
         for argument in arguments {
             match argument.split_once('=') {
@@ -108,6 +114,9 @@ impl Plan {
                 Some(("interface", name)) => name.clone_into(&mut plan.interface),
                 Some(("mtu", mtu)) => plan.mtu = mtu.parse().map_err(|_| wrong(argument))?,
                 Some(("guest", own)) => plan.guest.push(own.parse().map_err(|_| wrong(argument))?),
+                Some(("notsent-lowat", bytes)) => {
+                    plan.notsent_lowat = bytes.parse().map_err(|_| wrong(argument))?;
+                }
                 Some(("name-server", server)) => {
                     plan.name_server = Some(server.parse().map_err(|_| wrong(argument))?);
                 }
@@ -207,7 +216,19 @@ fn build(plan: &Plan) -> io::Result<Tun> {
         let all = if own.address().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
         interface.add_route(all.parse().map_err(io::Error::other)?, None)?;
     }
+    if plan.notsent_lowat > 0
+        && let Err(error) = limit_unsent(plan.notsent_lowat)
+    {
+        // Then blocks of a bulk sender wait for longer, and all else works.
+        eprintln!("taut: {NOTSENT_LOWAT} stays as it is: {error}");
+    }
     Ok(tun)
+}
+
+/// Sets the namespace's `tcp_notsent_lowat` unless one is set.
+fn limit_unsent(bytes: u32) -> io::Result<()> {
+    let is_set = fs::read_to_string(NOTSENT_LOWAT)?.trim() != u32::MAX.to_string();
+    if is_set { Ok(()) } else { fs::write(NOTSENT_LOWAT, bytes.to_string()) }
 }
 
 fn open(path: &str) -> io::Result<File> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use taut::{FlowKind, Stack};
 
+use crate::doors::client_address::ClientAddress;
 use crate::doors::forward::Forward;
 use crate::doors::sock_diag;
 use crate::logic::gateway::Event;
@@ -122,7 +123,7 @@ impl Server {
         stack: &Stack,
         guest: IpAddr,
         hosts: &[IpAddr],
-        mut listening: Listening,
+        (mut listening, client): (Listening, ClientAddress),
     ) -> io::Result<Infallible> {
         let kind = listening.kind();
         let mut open: BTreeMap<SocketAddr, Option<tokio::task::AbortHandle>> = BTreeMap::new();
@@ -143,7 +144,11 @@ impl Server {
                 if matches!(open.get(&at), Some(Some(_))) {
                     continue;
                 }
-                match self.forward_port(stack, guest, Forward { kind, at, port: at.port() }) {
+                match self.forward_port(
+                    stack,
+                    guest,
+                    Forward { kind, at, port: at.port(), is_any: false, client },
+                ) {
                     Ok(forward) => drop(open.insert(at, Some(tasks.spawn(forward)))),
                     Err(error) => {
                         // It is tried again, without a word: whoever has the port may end.

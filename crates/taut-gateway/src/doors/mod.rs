@@ -1,5 +1,7 @@
 //! Ways in beside the device: namespaces, virtual machines, forwarded ports, clients of a proxy.
 
+pub(crate) mod asked_at;
+pub(crate) mod client_address;
 pub(crate) mod forward;
 pub mod inside;
 pub(crate) mod listening;

@@ -1,7 +1,7 @@
-//! A proxy: clients ask for a connection by SOCKS5 or HTTP CONNECT, or are sent here by the kernel (TPROXY),
-//! and the gateway makes it, by its rules and within its limits. One of the two ends is on a stack of taut's,
-//! so taut is the sender towards a long link: clients come from the host and go out by a link, or come over a
-//! link and go out by the host.
+//! A proxy: clients ask for a connection by SOCKS or HTTP (`request.rs`), or are sent here by the kernel
+//! (TPROXY), and the gateway makes it, by its rules and within its limits. One of the two ends is on a stack
+//! of taut's, so taut is the sender towards a long link: clients come from the host and go out by a link, or
+//! come over a link and go out by the host.
 //!
 //! A client's name is asked of the host's name servers as a guest's question is: so the rules see names and
 //! addresses, and a name leads to no special address. A name may have several addresses; they are tried one
@@ -24,7 +24,7 @@ use taut::{FlowKind, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
-use crate::doors::request::{self, Asked, Destination, Login};
+use crate::doors::request::{self, Asked, Destination, Login, Request};
 use crate::logic::dns;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::gateway::Admission;
@@ -192,6 +192,18 @@ impl Clients for Transparent {
     }
 }
 
+/// Writes all of it.
+async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match upstream.try_write_vectored(&[io::IoSlice::new(bytes)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => upstream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Why a client has no upstream.
 enum Unreached {
     /// It is gone.
@@ -247,7 +259,7 @@ impl Server {
             let (server, way, login) = (self.clone(), Arc::clone(&way), login.clone());
             tokio::spawn(async move {
                 let asked = match to {
-                    Some(to) => Ok((Asked::Transparent, Destination::Address(to))),
+                    Some(to) => Ok(Request::new(Asked::Transparent, Destination::Address(to))),
                     None => match tokio::time::timeout(TO_ASK, request::read(&mut client, login.as_deref()))
                         .await
                     {
@@ -256,8 +268,8 @@ impl Server {
                     },
                 };
                 drop(permit);
-                if let Ok((asked, to)) = asked {
-                    server.client(client, from, asked, to, &*way).await;
+                if let Ok(request) = asked {
+                    server.client(client, from, request, &*way).await;
                 }
             });
         }
@@ -268,8 +280,7 @@ impl Server {
         &self,
         mut client: C,
         from: SocketAddr,
-        asked: Asked,
-        to: Destination,
+        Request { asked, to, head }: Request,
         way: &W,
     ) {
         // One that asked waits for the answer before it ends its half; a client of the kernel's need not.
@@ -303,6 +314,10 @@ impl Server {
         if client.write_all(&request::answer(asked, Ok(()))).await.is_err() {
             flow.ended(Side::Guest, End::Reset);
             return upstream.abort();
+        }
+        if write_all(&upstream, &head).await.is_err() {
+            flow.ended(Side::Upstream, End::Reset);
+            return client.abort();
         }
         flow.answered();
         let then = client.join(&upstream, &Flow(&flow)).await;

@@ -1,18 +1,22 @@
-//! What a client of a proxy asks for, and what it hears: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110
-//! §9.3.6), told apart by the first byte.
+//! Requests of a proxy's clients, and their answers: SOCKS5 (RFC 1928, 1929), SOCKS4 with names (SOCKS4a),
+//! HTTP CONNECT (RFC 9110 §9.3.6) and requests of HTTP whose target is a whole URL (RFC 9112 §3.2.2), told
+//! apart by the first byte.
 //!
-//! | what became of the connection | SOCKS5 reply | HTTP status |
-//! |---|---|---|
-//! | it is there | 0 | 200 |
-//! | refused | 5 | 502 |
-//! | host unreachable, no such name | 4 | 502 |
-//! | network unreachable | 3 | 502 |
-//! | prohibited by a rule | 2 | 403 |
-//! | no answer | 6 | 504 |
-//! | this host has no descriptor or memory left | 1 | 503 |
+//! | what became of the connection | SOCKS5 reply | SOCKS4 | HTTP status |
+//! |---|---|---|---|
+//! | it is there | 0 | 90 | 200; of a request for a URL the server's own |
+//! | refused | 5 | 91 | 502 |
+//! | host unreachable, no such name | 4 | 91 | 502 |
+//! | network unreachable | 3 | 91 | 502 |
+//! | prohibited by a rule | 2 | 91 | 403 |
+//! | no answer | 6 | 91 | 504 |
+//! | this host has no descriptor or memory left | 1 | 91 | 503 |
 //!
 //! No byte behind the request is read here: it is the destination's. So the head of an HTTP request is read
-//! byte by byte, and is 8 KiB long at most. Other commands and methods are answered and not served.
+//! byte by byte, and is 8 KiB long at most. Other commands are answered and not served.
+//!
+//! **A request for a URL** is passed on with its path as the target and without the fields that are for the
+//! proxy (RFC 9110 §7.6.1). `Connection: close` is added: the next request may be for another server.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,7 +27,10 @@ use crate::logic::flow::Failure;
 
 /// The longest request, up to its empty line.
 const LONGEST_HEAD: usize = 8_192;
+const SOCKS4: u8 = 4;
 const SOCKS5: u8 = 5;
+/// The longest name, and the longest user, of a SOCKS4 request.
+const LONGEST_WORD: usize = 255;
 const NO_LOGIN: u8 = 0;
 const LOGIN: u8 = 2;
 const NO_METHOD: u8 = 0xff;
@@ -47,22 +54,77 @@ pub(crate) enum Destination {
 /// How it asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
+    Socks4,
     Socks5,
     Http,
+    /// For a URL: the server answers.
+    Url,
     /// It did not ask: its connection was made for the destination itself.
     Transparent,
+}
+
+/// A request that is to be served.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) asked: Asked,
+    pub(crate) to: Destination,
+    /// What the destination gets before all that follows the request.
+    pub(crate) head: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) const fn new(asked: Asked, to: Destination) -> Self {
+        Self { asked, to, head: Vec::new() }
+    }
 }
 
 /// Reads a request. What is none, or is not served, has its answer when this returns an error.
 pub(crate) async fn read(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin + Send),
     login: Option<&Login>,
-) -> io::Result<(Asked, Destination)> {
-    let first = stream.read_u8().await?;
-    if first == SOCKS5 {
-        Ok((Asked::Socks5, socks5(stream, login).await?))
-    } else {
-        Ok((Asked::Http, http(stream, first, login).await?))
+) -> io::Result<Request> {
+    match stream.read_u8().await? {
+        SOCKS4 => Ok(Request::new(Asked::Socks4, socks4(stream, login).await?)),
+        SOCKS5 => Ok(Request::new(Asked::Socks5, socks5(stream, login).await?)),
+        first => http(stream, first, login).await,
+    }
+}
+
+/// SOCKS4 has no passwords: where there is a login, nobody is served by it.
+async fn socks4(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin + Send),
+    login: Option<&Login>,
+) -> io::Result<Destination> {
+    let (command, port) = (stream.read_u8().await?, stream.read_u16().await?);
+    let mut octets = [0; 4];
+    stream.read_exact(&mut octets).await?;
+    _ = word(stream).await?;
+    // 0.0.0.x stands for the name that follows.
+    let host = match octets {
+        [0, 0, 0, last] if last > 0 => Some(String::from_utf8_lossy(&word(stream).await?).into_owned()),
+        _ => None,
+    };
+    if login.is_some() {
+        return refuse(stream, &reply4(false), ErrorKind::PermissionDenied).await;
+    }
+    if command != 1 {
+        return refuse(stream, &reply4(false), ErrorKind::Unsupported).await;
+    }
+    Ok(match host {
+        Some(host) => named(host, port),
+        None => Destination::Address(SocketAddr::new(octets.into(), port)),
+    })
+}
+
+/// Bytes that end with a zero.
+async fn word(stream: &mut (impl AsyncRead + Unpin + Send)) -> io::Result<Vec<u8>> {
+    let mut word = Vec::new();
+    loop {
+        match stream.read_u8().await? {
+            0 => return Ok(word),
+            _ if word.len() == LONGEST_WORD => return Err(ErrorKind::InvalidData.into()),
+            byte => word.push(byte),
+        }
     }
 }
 
@@ -156,16 +218,12 @@ async fn http(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin + Send),
     first: u8,
     login: Option<&Login>,
-) -> io::Result<Destination> {
+) -> io::Result<Request> {
     let mut head = vec![first];
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= LONGEST_HEAD {
-            return refuse(
-                stream,
-                &answer_http("431 Request Header Fields Too Large", ""),
-                ErrorKind::InvalidData,
-            )
-            .await;
+            let answer = answer_http("431 Request Header Fields Too Large", "");
+            return refuse(stream, &answer, ErrorKind::InvalidData).await;
         }
         head.push(stream.read_u8().await?);
         // What does not begin like a method is no HTTP, and may never have an empty line.
@@ -173,37 +231,75 @@ async fn http(
             return refuse(stream, &answer_http("400 Bad Request", ""), ErrorKind::InvalidData).await;
         }
     }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let mut lines = head.split("\r\n");
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let (method, target, version) = (words.next(), words.next().unwrap_or_default(), words.next());
-    if !version.is_some_and(|version| version.starts_with("HTTP/1.")) {
-        return refuse(stream, &answer_http("400 Bad Request", ""), ErrorKind::InvalidData).await;
+    match understood(&String::from_utf8_lossy(&head), login) {
+        Ok(request) => Ok(request),
+        Err((status, field, why)) => refuse(stream, &answer_http(status, field), why).await,
     }
-    if method != Some("CONNECT") {
-        let answer = answer_http("405 Method Not Allowed", "Allow: CONNECT\r\n");
-        return refuse(stream, &answer, ErrorKind::Unsupported).await;
+}
+
+/// The request, or the status and the field that say why it is none.
+fn understood(head: &str, login: Option<&Login>) -> Result<Request, (&'static str, &'static str, ErrorKind)> {
+    const BAD: (&str, &str, ErrorKind) = ("400 Bad Request", "", ErrorKind::InvalidData);
+    let (line, fields) = head.split_once("\r\n").ok_or(BAD)?;
+    let mut words = line.split(' ');
+    let (method, target) = (words.next().ok_or(BAD)?, words.next().ok_or(BAD)?);
+    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
+        return Err(BAD);
     }
     if let Some(login) = login {
         let right = format!("Basic {}", base64(format!("{}:{}", login.name, login.password).as_bytes()));
-        let given = lines
+        let given = fields
+            .split("\r\n")
             .filter_map(|line| line.split_once(':'))
             .find(|(name, _)| name.eq_ignore_ascii_case("proxy-authorization"))
             .map(|(_, value)| value.trim());
         if !given.is_some_and(|given| same(given.as_bytes(), right.as_bytes())) {
             let field = "Proxy-Authenticate: Basic realm=\"taut\"\r\n";
-            let answer = answer_http("407 Proxy Authentication Required", field);
-            return refuse(stream, &answer, ErrorKind::PermissionDenied).await;
+            return Err(("407 Proxy Authentication Required", field, ErrorKind::PermissionDenied));
         }
     }
-    let place = target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-    match place {
-        Some((host, port)) if !host.is_empty() && port > 0 => {
-            let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-            Ok(named(host.to_owned(), port))
-        }
-        _ => refuse(stream, &answer_http("400 Bad Request", ""), ErrorKind::InvalidData).await,
+    if method == "CONNECT" {
+        return Ok(Request::new(Asked::Http, place(target, None).ok_or(BAD)?));
     }
+    let Some(rest) = target.strip_prefix("http://") else {
+        let is_path = target.starts_with('/') || target == "*";
+        let only = ("405 Method Not Allowed", "Allow: CONNECT\r\n", ErrorKind::Unsupported);
+        return Err(if is_path { only } else { BAD });
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    // A login of the URL is the client's matter (RFC 9110 §4.2.4).
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, authority)| authority);
+    let to = place(authority, Some(80)).ok_or(BAD)?;
+    let path = path.split('#').next().unwrap_or_default();
+    let mut head = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
+    let name = |field: &str| field.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let is_upgrade = fields.split("\r\n").any(|field| name(field) == "upgrade");
+    for field in fields.split("\r\n").filter(|field| !field.is_empty()) {
+        let name = name(field);
+        let is_for_proxy =
+            matches!(&*name, "proxy-authorization" | "proxy-connection" | "host" | "keep-alive");
+        if !is_for_proxy && (is_upgrade || name != "connection") {
+            head.push_str(field);
+            head.push_str("\r\n");
+        }
+    }
+    if !is_upgrade {
+        head.push_str("Connection: close\r\n");
+    }
+    head.push_str("\r\n");
+    Ok(Request { asked: Asked::Url, to, head: head.into_bytes() })
+}
+
+/// Host and port.
+fn place(authority: &str, port: Option<u16>) -> Option<Destination> {
+    let split = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let (host, port) = match split {
+        Some((host, text)) => (host, text.parse().ok()?),
+        None => (authority, port?),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    (!host.is_empty() && port > 0).then(|| named(host.to_owned(), port))
 }
 
 fn answer_http(status: &str, fields: &str) -> Vec<u8> {
@@ -215,10 +311,16 @@ const fn reply(code: u8) -> [u8; 10] {
     [SOCKS5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
+/// 90 is granted, 91 is not.
+const fn reply4(is_granted: bool) -> [u8; 8] {
+    [0, if is_granted { 90 } else { 91 }, 0, 0, 0, 0, 0, 0]
+}
+
 /// What a client hears.
 pub(crate) fn answer(asked: Asked, became: Result<(), Failure>) -> Vec<u8> {
     match asked {
         Asked::Transparent => Vec::new(),
+        Asked::Socks4 => reply4(became.is_ok()).to_vec(),
         Asked::Socks5 => reply(match became {
             Ok(()) => 0,
             Err(Failure::NoResources) => 1,
@@ -229,7 +331,8 @@ pub(crate) fn answer(asked: Asked, became: Result<(), Failure>) -> Vec<u8> {
             Err(Failure::TimedOut) => 6,
         })
         .to_vec(),
-        Asked::Http => match became {
+        Asked::Http | Asked::Url => match became {
+            Ok(()) if asked == Asked::Url => Vec::new(),
             Ok(()) => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
             Err(Failure::Prohibited) => answer_http("403 Forbidden", ""),
             Err(Failure::NoResources) => answer_http("503 Service Unavailable", ""),
@@ -263,7 +366,7 @@ mod tests {
     use super::*;
 
     /// What is read of these bytes, what is answered, and what is left for the destination.
-    fn of(bytes: &[u8], login: Option<&Login>) -> (io::Result<(Asked, Destination)>, Vec<u8>, Vec<u8>) {
+    fn of(bytes: &[u8], login: Option<&Login>) -> (io::Result<Request>, Vec<u8>, Vec<u8>) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (mut client, mut proxy) = duplex(100_000);
@@ -295,7 +398,7 @@ mod tests {
             ([&[3, 9][..], b"192.0.2.1", &[0, 80]].concat(), address("192.0.2.1:80")),
         ] {
             let (asked, answered, left) = of(&[connect(&rest), b"early".to_vec()].concat(), None);
-            assert_eq!(asked.unwrap(), (Asked::Socks5, expected));
+            assert_eq!(asked.unwrap(), Request::new(Asked::Socks5, expected));
             assert_eq!((answered.as_slice(), left.as_slice()), (&[5, 0][..], &b"early"[..]));
         }
         // No method that is served; another command; another kind of address.
@@ -313,7 +416,7 @@ mod tests {
             of(&[greeting, vec![5, 1, 0, 1, 192, 0, 2, 1, 0, 80]].concat(), Some(&login))
         };
         let (asked, answered, _) = with(b"pw");
-        assert_eq!((asked.unwrap().1, answered), (address("192.0.2.1:80"), vec![5, 2, 1, 0]));
+        assert_eq!((asked.unwrap().to, answered), (address("192.0.2.1:80"), vec![5, 2, 1, 0]));
         for wrong in [&b"pW"[..], b"p", b"pw2", b""] {
             let (asked, answered, _) = with(wrong);
             assert_eq!(
@@ -333,12 +436,14 @@ mod tests {
         ] {
             let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\nearly");
             let (asked, answered, left) = of(request.as_bytes(), None);
-            assert_eq!(asked.unwrap(), (Asked::Http, expected));
+            assert_eq!(asked.unwrap(), Request::new(Asked::Http, expected));
             assert_eq!((answered.len(), left.as_slice()), (0, &b"early"[..]));
         }
         let long = format!("CONNECT a:1 HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(LONGEST_HEAD));
         for (request, status) in [
-            ("GET http://example.com/ HTTP/1.1\r\n\r\n", "405"),
+            ("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", "405"),
+            ("GET https://example.com/ HTTP/1.1\r\n\r\n", "400"),
+            ("GET http:///path HTTP/1.1\r\n\r\n", "400"),
             ("CONNECT example.com HTTP/1.1\r\n\r\n", "400"),
             ("CONNECT example.com:0 HTTP/1.1\r\n\r\n", "400"),
             ("CONNECT :80 HTTP/1.1\r\n\r\n", "400"),
@@ -365,6 +470,69 @@ mod tests {
     }
 
     #[test]
+    fn px_20_requests_for_a_url_and_what_the_server_gets() {
+        let name = |host: &str, port| Destination::Name(host.into(), port);
+        let fields = "Accept: a\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive\r\nhost: other\r\n";
+        for (line, to, first, host) in [
+            ("GET http://example.com/a?b#c HTTP/1.1", name("example.com", 80), "GET /a?b", "example.com"),
+            (
+                "POST http://example.com:8080 HTTP/1.0",
+                name("example.com", 8080),
+                "POST /",
+                "example.com:8080",
+            ),
+            ("GET http://u:p@example.com?q HTTP/1.1", name("example.com", 80), "GET /?q", "example.com"),
+            ("PUT http://[2001:db8::1]/ HTTP/1.1", address("[2001:db8::1]:80"), "PUT /", "[2001:db8::1]"),
+        ] {
+            let (asked, answered, left) = of(format!("{line}\r\n{fields}\r\nbody").as_bytes(), None);
+            let request = asked.unwrap();
+            assert_eq!((request.asked, request.to), (Asked::Url, to));
+            let head = String::from_utf8(request.head).unwrap();
+            let expected =
+                format!("{first} HTTP/1.1\r\nHost: {host}\r\nAccept: a\r\nConnection: close\r\n\r\n");
+            assert_eq!((head, answered.len(), &*left), (expected, 0, &b"body"[..]));
+        }
+        // Another protocol goes on by the same connection.
+        let request = b"GET http://a/ HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n";
+        let head = String::from_utf8(of(request, None).0.unwrap().head).unwrap();
+        assert!(head.ends_with("Upgrade: websocket\r\nConnection: upgrade\r\n\r\n"), "{head}");
+        // The login stays here.
+        let login = Login { name: "Aladdin".into(), password: "open sesame".into() };
+        let given = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
+        let request = format!("GET http://a/ HTTP/1.1\r\n{given}\r\n");
+        let head = String::from_utf8(of(request.as_bytes(), Some(&login)).0.unwrap().head).unwrap();
+        assert!(!head.contains("Proxy-Auth"), "{head}");
+    }
+
+    #[test]
+    fn px_21_requests_of_socks4_with_addresses_and_names() {
+        let request = |command, octets: [u8; 4], rest: &[u8]| {
+            [&[4, command, 0x1f, 0x90], &octets[..], b"user\0", rest, b"early"].concat()
+        };
+        for (bytes, expected) in [
+            (request(1, [192, 0, 2, 1], b""), address("192.0.2.1:8080")),
+            (request(1, [0, 0, 0, 9], b"example.com\0"), Destination::Name("example.com".into(), 8080)),
+            (request(1, [0, 0, 0, 9], b"2001:db8::1\0"), address("[2001:db8::1]:8080")),
+            // Not a name: its first three octets are not zero.
+            (request(1, [0, 0, 1, 9], b""), address("0.0.1.9:8080")),
+        ] {
+            let (asked, answered, left) = of(&bytes, None);
+            assert_eq!(asked.unwrap(), Request::new(Asked::Socks4, expected));
+            assert_eq!((answered.len(), &*left), (0, &b"early"[..]));
+        }
+        let refused = [0, 91, 0, 0, 0, 0, 0, 0];
+        let login = Login { name: "n".into(), password: "p".into() };
+        for (command, login) in [(2, None), (1, Some(&login))] {
+            let (asked, answered, _) = of(&request(command, [192, 0, 2, 1], b""), login);
+            assert!(asked.is_err() && answered == refused, "{command}: {answered:?}");
+        }
+        let endless = [&[4, 1, 0, 80, 192, 0, 2, 1][..], &[b'x'; 1_000]].concat();
+        assert_eq!(of(&endless, None).0.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(answer(Asked::Socks4, Ok(())), [0, 90, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(answer(Asked::Socks4, Err(Failure::Refused)), refused);
+    }
+
+    #[test]
     fn px_3_what_a_client_hears() {
         let code = |why| answer(Asked::Socks5, Err(why))[1];
         assert_eq!(answer(Asked::Socks5, Ok(())), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -387,10 +555,12 @@ mod tests {
     /// No bytes make it wait for more than they may be, or end in a panic.
     #[test]
     fn px_4_damaged_requests_end() {
-        let whole: [&[u8]; 3] = [
+        let whole: [&[u8]; 5] = [
             &[5, 1, 0, 5, 1, 0, 1, 192, 0, 2, 1, 0, 80],
             b"CONNECT example.com:80 HTTP/1.1\r\nHost: a\r\n\r\n",
             &[5, 2, 0, 2, 1, 1, b'n', 1, b'p', 5, 1, 0, 3, 1, b'a', 0, 80],
+            &[4, 1, 0, 80, 0, 0, 0, 1, b'u', 0, b'a', 0],
+            b"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n",
         ];
         let login = Login { name: "n".into(), password: "p".into() };
         let mut noise = taut_testbed::Noise::new(7);

@@ -21,13 +21,14 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
+use taut::device::sys::tcp_info;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::logic::rules::any_port;
 use crate::out::blocks;
 use crate::out::icmp_errors;
-use crate::out::way_out::{Datagrams, Pings, Upstream, WayOut};
+use crate::out::way_out::{Datagrams, Path, Pings, Upstream, WayOut};
 
 /// Unsent bytes beyond which a connection takes no more.
 pub const NOTSENT_LOWAT: u32 = 128 << 10;
@@ -137,6 +138,32 @@ impl Upstream for TcpStream {
     fn abort(self) {
         _ = SockRef::from(&self).set_linger(Some(Duration::ZERO));
     }
+
+    fn path(&self) -> Option<Path> {
+        path(&tcp_info(self).ok()?)
+    }
+
+    fn hold_unsent(&self, bytes: u32) {
+        // A connection that is over has nothing unsent.
+        _ = SockRef::from(self).set_tcp_notsent_lowat(bytes);
+    }
+
+    fn offer(&self, bytes: u32) {
+        // The kernel doubles it, and offers about half of that.
+        _ = SockRef::from(self).set_recv_buffer_size(bytes as usize);
+    }
+}
+
+/// From a `struct tcp_info` (linux/tcp.h); nothing of a kernel that has no rates in it.
+fn path(info: &[u8]) -> Option<Path> {
+    let word = |at| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+    Some(Path {
+        rate: u64::from_ne_bytes(*info.get(160..)?.first_chunk()?),
+        snd_mss: word(16)?,
+        rcv_mss: word(20)?,
+        // All ones if none was measured.
+        min_rtt: Duration::from_micros(word(148).filter(|&rtt| rtt < u32::MAX)?.into()),
+    })
 }
 
 /// Reads at most `room` bytes. If there were fewer, tokio hears that nothing is left: the next read waits

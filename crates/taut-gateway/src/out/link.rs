@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use taut::observe::State;
@@ -12,7 +13,7 @@ use taut::{
 
 use crate::logic::rules::any_port;
 use crate::out::icmp_errors::meaning;
-use crate::out::way_out::{Datagrams, LOOK_EVERY, Pings, Upstream, WayOut};
+use crate::out::way_out::{Datagrams, LOOK_EVERY, Path, Pings, Upstream, WayOut};
 
 /// A stack whose link leads to the network.
 #[derive(Clone, Debug)]
@@ -78,6 +79,22 @@ impl Upstream for TcpStream {
 
     fn abort(self) {
         Self::abort(&self);
+    }
+
+    fn path(&self) -> Option<Path> {
+        let info = self.info().ok()?;
+        let min_rtt = info.min_rtt.map_or(Duration::ZERO, Into::into);
+        Some(Path { rate: info.delivery_rate, snd_mss: info.snd_mss, rcv_mss: info.rcv_mss, min_rtt })
+    }
+
+    fn hold_unsent(&self, bytes: u32) {
+        // A connection that is over has nothing unsent.
+        _ = self.set_notsent_lowat(bytes);
+    }
+
+    fn offer(&self, bytes: u32) {
+        // The stack doubles it, and offers all of that.
+        _ = self.set_rcvbuf(bytes / 2);
     }
 }
 

@@ -78,6 +78,30 @@ pub trait Upstream: Send + Sync + 'static {
 
     /// Closes the connection by a reset.
     fn abort(self);
+
+    /// The rate of the connection and its round trip. Without them, rooms stay large (`run/rooms.rs`).
+    fn path(&self) -> Option<Path> {
+        None
+    }
+
+    /// From now on there is room to write only while fewer bytes than this are unsent.
+    fn hold_unsent(&self, _bytes: u32) {}
+
+    /// From now on the peer may have sent so many bytes that are not taken.
+    fn offer(&self, _bytes: u32) {}
+}
+
+/// The state of a connection's sender and receiver, as far as rooms depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Bytes a second that the peer gets, as last measured; 0 if it was not.
+    pub rate: u64,
+    /// The longest segment that is sent.
+    pub snd_mss: u32,
+    /// The segments that the peer sends.
+    pub rcv_mss: u32,
+    /// The shortest round trip.
+    pub min_rtt: Duration,
 }
 
 /// A connected socket for datagrams.

@@ -5,5 +5,6 @@ pub(crate) mod apart;
 pub(crate) mod datagrams;
 pub(crate) mod relay;
 pub(crate) mod resolver;
+pub(crate) mod rooms;
 pub(crate) mod server;
 pub(crate) mod tcp;

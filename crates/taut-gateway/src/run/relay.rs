@@ -48,6 +48,7 @@ use crate::logic::limits::LEAST_GRANT;
 use crate::out::blocks::BLOCK;
 use crate::out::way_out::{LOOK_EVERY, Upstream};
 use crate::run::apart::Apart;
+use crate::run::rooms::{Bound, Rooms, Unbound};
 use crate::run::server::Handle;
 
 /// Bytes that are taken at once.
@@ -62,56 +63,58 @@ pub(crate) fn relay<'a>(
     upstream: &'a impl Upstream,
     flow: &'a Handle,
 ) -> impl Future<Output = NextStep> {
-    pass(Ends { guest, upstream, flow: Seen { flow, is_turned: false } })
+    pass::<false, Rooms, Unbound>(Ends { guest, upstream, flow: Seen { flow } })
 }
 
 /// The same with a stack's stream as the upstream.
 pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> NextStep {
-    let flow = Seen { flow, is_turned: true };
-    flow.then(pass(Ends { guest: upstream, upstream: guest, flow }).await)
+    let flow = Seen { flow };
+    Seen::<true>::then(pass::<true, Unbound, Rooms>(Ends { guest: upstream, upstream: guest, flow }).await)
 }
 
 /// A connection: the stack's stream, the other side's, and the flow that they are.
-struct Ends<'a, U> {
+struct Ends<'a, U, const IS_TURNED: bool> {
     guest: &'a TcpStream,
     upstream: &'a U,
-    flow: Seen<'a>,
+    flow: Seen<'a, IS_TURNED>,
 }
 
-/// A flow, of which the stack's stream is the guest's side.
+/// A flow, of which the stack's stream is the guest's side, or if it is turned, the upstream's.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct Seen<'a, const IS_TURNED: bool> {
     flow: &'a Handle,
-    is_turned: bool,
 }
 
-impl Seen<'_> {
-    const fn side(&self, side: Side) -> Side {
-        if self.is_turned { side.other() } else { side }
+impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
+    const fn side(side: Side) -> Side {
+        if IS_TURNED { side.other() } else { side }
     }
 
-    const fn then(&self, then: NextStep) -> NextStep {
+    const fn then(then: NextStep) -> NextStep {
         match then {
-            NextStep::Finish(side) => NextStep::Finish(self.side(side)),
-            NextStep::Reset(side) => NextStep::Reset(self.side(side)),
+            NextStep::Finish(side) => NextStep::Finish(Self::side(side)),
+            NextStep::Reset(side) => NextStep::Reset(Self::side(side)),
             then => then,
         }
     }
 
     fn ended(&self, side: Side, how: End) -> NextStep {
-        self.then(self.flow.ended(self.side(side), how))
+        Self::then(self.flow.ended(Self::side(side), how))
     }
 
     fn hold(&self, wanted: usize) -> usize {
         self.flow.hold(wanted)
     }
 
+    /// Nothing was there to take.
     fn give_back(&self, held: usize) {
-        self.flow.give_back(held);
+        if held > 0 {
+            self.flow.give_back(held);
+        }
     }
 
     fn passed(&self, from: Side, bytes: usize, held: usize) {
-        self.flow.passed(self.side(from), bytes, held);
+        self.flow.passed(Self::side(from), bytes, held);
     }
 
     fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -119,9 +122,11 @@ impl Seen<'_> {
     }
 }
 
-fn pass(ends: Ends<'_, impl Upstream>) -> impl Future<Output = NextStep> {
+fn pass<const IS_TURNED: bool, Up: Bound, Down: Bound>(
+    ends: Ends<'_, impl Upstream, IS_TURNED>,
+) -> impl Future<Output = NextStep> {
     async move {
-        let (up, down) = (pin!(up(&ends)), pin!(down(&ends)));
+        let (up, down) = (pin!(up(&ends, Up::default())), pin!(down(&ends, Down::default())));
         let mut ways = Ways { up: Apart::new(up), down, up_goes: true, down_goes: true };
         loop {
             let ended = poll_fn(|cx| match ways.poll(cx) {
@@ -183,7 +188,11 @@ where
 }
 
 /// The second FIN is passed on, too; dropping the streams does the rest.
-fn last_fin(then: NextStep, ended: Side, ends: &Ends<'_, impl Upstream>) -> NextStep {
+fn last_fin<const IS_TURNED: bool>(
+    then: NextStep,
+    ended: Side,
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+) -> NextStep {
     if then == NextStep::Close {
         // A side that is gone by now does not miss it.
         _ = match ended {
@@ -202,49 +211,52 @@ const FEW: u8 = 8;
 
 /// How much one way of a connection takes at once: what it may have in any case, while its pieces are shorter
 /// than that; else what the gateway grants.
-struct Share<'a> {
-    flow: &'a Seen<'a>,
+#[derive(Default)]
+struct Share {
     /// So many short pieces more, and the next one is expected to be short.
     long_for: u8,
     /// The guest has room, as the last write has said: nobody else writes.
     has_room: bool,
 }
 
-impl<'a> Share<'a> {
-    const fn new(flow: &'a Seen<'a>) -> Self {
-        Self { flow, long_for: 0, has_room: false }
-    }
-
+impl Share {
     const fn is_long(&self) -> bool {
         self.long_for > 0
     }
 
     /// The most that may be taken, and how much of it is held. `long` says how much a long piece may have.
-    fn ask(&self, long: impl FnOnce() -> usize) -> (usize, usize) {
+    fn ask<const IS_TURNED: bool>(
+        &self,
+        flow: &Seen<'_, IS_TURNED>,
+        rooms: &impl Bound,
+        long: impl FnOnce() -> usize,
+    ) -> (usize, usize) {
         if !self.is_long() {
-            return (LEAST_GRANT, 0);
+            return (rooms.piece(LEAST_GRANT), 0);
         }
-        let held = self.flow.hold(long());
+        let held = flow.hold(rooms.piece(long()));
         (held, held)
     }
 
-    /// Nothing was there to take.
-    fn give_back(&self, held: usize) {
-        if held > 0 {
-            self.flow.give_back(held);
-        }
-    }
-
     /// The other side has them.
-    fn passed(&mut self, from: Side, bytes: usize, held: usize) {
+    fn passed<const IS_TURNED: bool>(
+        &mut self,
+        flow: &Seen<'_, IS_TURNED>,
+        from: Side,
+        bytes: usize,
+        held: usize,
+    ) {
         self.long_for = if bytes >= LEAST_GRANT { FEW } else { self.long_for.saturating_sub(1) };
-        self.flow.passed(from, bytes, held);
+        flow.passed(from, bytes, held);
     }
 }
 
-fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>> {
+fn up<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    mut rooms: impl Bound,
+) -> impl Future<Output = Result<(), Broken>> {
     async move {
-        let mut share = Share::new(&ends.flow);
+        let mut share = Share::default();
         loop {
             // The upstream has had room since the last piece, unless its reader is slow.
             if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
@@ -255,7 +267,7 @@ fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>
             }
             // The list is made at each poll: an idle connection's task is as large as this wait.
             let taken = poll_fn(|cx| {
-                let (mut chunks, (max, held)) = (Vec::new(), share.ask(|| AT_ONCE));
+                let (mut chunks, (max, held)) = (Vec::new(), share.ask(&ends.flow, &rooms, || AT_ONCE));
                 let taken = if share.is_long() {
                     ends.guest.poll_read_chunks(cx, &mut chunks, max).map_ok(|count| (count, false))
                 } else {
@@ -263,7 +275,7 @@ fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>
                 };
                 if taken.is_pending() {
                     // Nothing is held while there is nothing.
-                    share.give_back(held);
+                    ends.flow.give_back(held);
                 }
                 taken.map_ok(|(count, waits)| (chunks, count, held, waits))
             });
@@ -277,7 +289,10 @@ fn up(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>
             })
             .await?;
             drop(write);
-            share.passed(Side::Guest, count, held);
+            if !at_once {
+                rooms.waited(ends.upstream, ends.guest);
+            }
+            share.passed(&ends.flow, Side::Guest, count, held);
             if count == 0 {
                 return Ok(());
             }
@@ -305,7 +320,10 @@ fn has_room(upstream: &impl Upstream) -> impl Future<Output = io::Result<bool>> 
 }
 
 /// Writes all chunks.
-async fn write_all(mut chunks: Vec<Bytes>, ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
+async fn write_all<const IS_TURNED: bool>(
+    mut chunks: Vec<Bytes>,
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+) -> Result<(), Broken> {
     let mut first = 0;
     while first < chunks.len() {
         match write_some(&chunks[first..], ends.upstream) {
@@ -337,7 +355,9 @@ fn write_some(chunks: &[Bytes], upstream: &impl Upstream) -> io::Result<usize> {
 }
 
 /// Waits for room in the upstream, as long as the guest is there.
-async fn upstream_writable(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken> {
+async fn upstream_writable<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+) -> Result<(), Broken> {
     let mut writable = pin!(ends.upstream.writable());
     loop {
         tokio::select! {
@@ -352,12 +372,15 @@ async fn upstream_writable(ends: &Ends<'_, impl Upstream>) -> Result<(), Broken>
     }
 }
 
-fn down(ends: &Ends<'_, impl Upstream>) -> impl Future<Output = Result<(), Broken>> {
+fn down<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    mut rooms: impl Bound,
+) -> impl Future<Output = Result<(), Broken>> {
     async move {
-        let mut share = Share::new(&ends.flow);
+        let mut share = Share::default();
         loop {
             ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
-            if Box::pin(carry_down(ends, &mut share)).await? {
+            if Box::pin(carry_down(ends, &mut share, &mut rooms)).await? {
                 return Ok(());
             }
         }
@@ -373,15 +396,20 @@ fn whole_segments(guest: &TcpStream) -> usize {
 
 /// Takes what the upstream has, up to the share, and says whether that was all, to its end. Its last bytes
 /// wait for the FIN, which the caller passes on: a packet less for each connection.
-async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Result<bool, Broken> {
+async fn carry_down<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    share: &mut Share,
+    rooms: &mut impl Bound,
+) -> Result<bool, Broken> {
     let (guest, upstream) = (ends.guest, ends.upstream);
     if !share.has_room {
         unless_broken(upstream, guest.writable()).await?;
+        rooms.waited(guest, upstream);
     }
-    let (max, held) = share.ask(|| whole_segments(guest));
+    let (max, held) = share.ask(&ends.flow, rooms, || whole_segments(guest));
     let mut bytes = match upstream.try_take(max) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            share.give_back(held);
+            ends.flow.give_back(held);
             return Ok(false);
         }
         taken => taken.map_err(|_| Broken(Side::Upstream))?,
@@ -401,7 +429,7 @@ async fn carry_down(ends: &Ends<'_, impl Upstream>, share: &mut Share<'_>) -> Re
         });
         unless_broken(upstream, write_all).await?;
     }
-    share.passed(Side::Upstream, count, held);
+    share.passed(&ends.flow, Side::Upstream, count, held);
     // A reset comes behind the bytes before it.
     is_last.map_err(|_| Broken(Side::Upstream))
 }

@@ -88,6 +88,8 @@ async fn open<W: WayOut>(
         return None;
     };
     flow.answered();
+    // A delayed ACK would hold a request's second write, by Nagle's rule.
+    _ = guest.set_quickack(true);
     Some(Open { guest, upstream, flow })
 }
 

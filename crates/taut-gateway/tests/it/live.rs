@@ -23,25 +23,26 @@ use taut_testbed::{Kernel, PATIENCE, eventually, live, now};
 use support::Running;
 
 /// Addresses of the far namespace, by what is behind them.
-const SERVER: [u8; 4] = [10, 50, 0, 1];
+pub(crate) const SERVER: [u8; 4] = [10, 50, 0, 1];
 const UNREACHABLE: [u8; 4] = [10, 51, 0, 1];
 const PROHIBITED: [u8; 4] = [10, 52, 0, 1];
 const SILENT: [u8; 4] = [10, 53, 0, 1];
 const NOWHERE: [u8; 4] = [10, 54, 0, 1];
-const GATEWAY: [u8; 4] = [10, 7, 0, 2];
+pub(crate) const GATEWAY: [u8; 4] = [10, 7, 0, 2];
 const GUEST: [u8; 4] = [10, 7, 0, 1];
 
-struct World {
+pub(crate) struct World {
     /// Dropped first.
     _running: Running,
-    near: Kernel,
-    far: Kernel,
+    pub(crate) near: Kernel,
+    pub(crate) far: Kernel,
+    pub(crate) stack: Stack,
     server: Server,
 }
 
 impl World {
     /// `None`, with a message, if live tests cannot run.
-    fn new(settings: Settings, resolver: Resolver, forwards: &[Forward]) -> Option<Self> {
+    pub(crate) fn new(settings: Settings, resolver: Resolver, forwards: &[Forward]) -> Option<Self> {
         Self::by(settings, resolver, forwards, |_| HostSockets)
     }
 
@@ -73,6 +74,7 @@ impl World {
         let settings = Settings { own, ..settings };
         let forwards = forwards.to_vec();
         let way = way(&far);
+        let kept = stack.clone();
         let (server, running) = Running::start(&far, move || {
             let server = Server::new(settings, resolver, Box::new(|_| {}));
             for forward in forwards {
@@ -83,7 +85,7 @@ impl World {
             // The stack ends when nobody has it.
             (server, async move { (serving.await, stack).0 })
         });
-        Some(Self { near, far, server, _running: running })
+        Some(Self { near, far, stack: kept, server, _running: running })
     }
 
     /// A listener of the far namespace.
@@ -104,7 +106,7 @@ impl World {
     }
 
     /// Both ends of one connection through the gateway.
-    fn pair(&self) -> (TcpStream, TcpStream) {
+    pub(crate) fn pair(&self) -> (TcpStream, TcpStream) {
         let (listener, address) = self.listener(SERVER);
         let client = self.connect(address).unwrap();
         let (served, _) = listener.accept().unwrap();
@@ -137,7 +139,7 @@ impl World {
     }
 }
 
-fn plain() -> Option<World> {
+pub(crate) fn plain() -> Option<World> {
     World::new(Settings::default(), Resolver::default(), &[])
 }
 

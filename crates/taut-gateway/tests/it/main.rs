@@ -3,11 +3,13 @@
 
 mod copies;
 mod flows;
+mod forwarded;
 mod icmp;
 mod last_bytes;
 mod live;
 mod namespace;
 mod proxy;
+mod rooms;
 mod rules;
 mod stalled;
 mod support;

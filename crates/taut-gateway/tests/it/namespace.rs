@@ -84,6 +84,13 @@ fn gw_27_a_command_has_a_network_of_its_own() {
 }
 
 #[test]
+fn gw_101_a_new_namespace_bounds_what_its_sockets_have_unsent() {
+    let Some(kernel) = host(&["cat"]) else { return };
+    let seen = inside(&kernel, "cat /proc/sys/net/ipv4/tcp_notsent_lowat");
+    assert_eq!(text(&seen).trim(), "16384", "{seen:?}");
+}
+
+#[test]
 fn gw_28_the_command_is_the_process() {
     let Some(kernel) = host(&["cat"]) else { return };
     for code in [0, 7] {

@@ -70,30 +70,31 @@ fn curl(lab: &Lab, options: &[&str], url: &str) -> (String, Option<i32>) {
 }
 
 #[test]
-fn px_14_curl_by_socks5_and_http_connect() {
+fn px_14_curl_by_socks_and_http() {
     let Some(lab) = lab("proxy-curl") else { return };
     let (port, clients) = server(&lab.kernel);
     let hash = lab.file("file", 8 << 20);
     let url = format!("http://{SERVER}:{port}/");
     let args = ["proxy", "--congestion", "bbr", "--pacing-rate", "800mbit", "--control", "none", "--json"];
     let proxy = lab.taut(&args, "a proxy at 127.0.0.1:1080");
-    for options in [&["--socks5", "127.0.0.1:1080"][..], &["--proxytunnel", "-x", "127.0.0.1:1080"]] {
+    let at = "127.0.0.1:1080";
+    for options in [&["--socks5", at][..], &["--socks4a", at], &["--proxytunnel", "-x", at], &["-x", at]] {
         let (said, code) = curl(&lab, &[options, &["-T", "file"]].concat(), &url);
         assert_eq!((said, code), (format!("{} {hash}", 8 << 20), Some(0)), "{options:?}");
         assert_eq!(clients.recv().unwrap().ip().to_string(), "10.9.0.2");
     }
-    // Without a tunnel curl sends another method; and what a rule denies.
-    let (_, code) = curl(&lab, &["--fail", "-x", "127.0.0.1:1080"], &url);
-    assert_eq!(code, Some(22), "curl: the status is above 400");
-    let (_, code) = curl(&lab, &["--socks5", "127.0.0.1:1080"], "http://127.0.0.1:80/");
-    assert_eq!(code, Some(97), "curl: a proxy's refusal");
+    // Denied by a rule: a reply, and a status.
+    for (options, refused) in [(&["--socks5", at][..], 97), (&["--fail", "-x", at], 22)] {
+        let (_, code) = curl(&lab, options, "http://127.0.0.1:80/");
+        assert_eq!(code, Some(refused), "{options:?}");
+    }
     proxy.interrupt();
     let output = proxy.output();
     let counters: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    for (name, count) in [("connections", 3), ("reached", 2), ("finished", 2), ("denied", 1)] {
+    for (name, count) in [("connections", 6), ("reached", 4), ("finished", 4), ("denied", 2)] {
         assert_eq!(counters[name], count, "{counters}");
     }
-    assert!(counters["bytes_up"].as_u64().unwrap() > 16 << 20, "{counters}");
+    assert!(counters["bytes_up"].as_u64().unwrap() > 32 << 20, "{counters}");
 }
 
 #[test]

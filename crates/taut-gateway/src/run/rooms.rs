@@ -1,0 +1,146 @@
+//! How many bytes of a connection may wait in each room of its way out.
+//!
+//! ```text
+//!   near side ── window ──▶ relay ── piece ──▶ far side's socket ── unsent ──▶ its way out
+//! ```
+//!
+//! **Problem.** A relay ends the sender's connection at its own side: the sender's kernel sees a link of
+//! microseconds and fills every buffer up to the slow link, where a byte then waits for a second.
+//!
+//! **Rule.** A room holds what the way out drains in [`DRAINED_IN`], and two segments at least, so that
+//! whole ones leave. The window for the sender is as large, and larger by what the sender needs for its round
+//! trip. So the bytes stay with the sender, which has its own bounds for them.
+//!
+//! **When.** A way out that never makes the relay wait has no such bound, and costs nothing. When it does, it
+//! is looked at, once in [`LOOK_EVERY`] at most: what it delivers is the sender's own figure
+//! (`tcpi_delivery_rate`), which a pause of the application does not lower.
+//!
+//! **State.** The rate at the last look.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::out::host_sockets::NOTSENT_LOWAT;
+use crate::out::way_out::{Path, Upstream};
+
+/// A room holds no more than leaves in this time.
+const DRAINED_IN: Duration = Duration::from_millis(4);
+/// Segments that a room holds in any case.
+const SEGMENTS: u32 = 2;
+/// Bytes that a room holds at most.
+const ROOM_MAX: u64 = NOTSENT_LOWAT as u64;
+/// How often a side that makes the relay wait is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A rate that differs by less than this part of it changes nothing.
+const PART: u64 = 8;
+
+/// The rooms of one way of a connection; nothing before the way out makes the relay wait.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms(Option<Box<State>>);
+
+#[derive(Debug)]
+struct State {
+    looked: Instant,
+    /// Bytes a second at the last change; 0 before.
+    rate: u64,
+    /// The most that the relay takes at once; 0 stands for as much as it can.
+    piece: u32,
+}
+
+/// Bytes of a room.
+fn room(far: &Path) -> u64 {
+    let segments = SEGMENTS * far.snd_mss;
+    drained(far.rate, DRAINED_IN).min(ROOM_MAX).max(segments.into())
+}
+
+/// Bytes that the near side may have sent and that are not read: a room, and what it needs for its own round
+/// trips.
+fn window(far: &Path, near: &Path) -> u64 {
+    let segments = SEGMENTS * near.rcv_mss;
+    (room(far) + drained(far.rate, 2 * near.min_rtt)).max(segments.into())
+}
+
+/// Bytes that leave in this time.
+fn drained(rate: u64, time: Duration) -> u64 {
+    u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX / 2)
+}
+
+/// The bound of a way of a connection.
+pub(crate) trait Bound: Default {
+    /// The most that the relay takes at once, of `most`.
+    fn piece(&self, most: usize) -> usize;
+
+    /// The far side has made the relay wait.
+    fn waited(&mut self, far: &impl Upstream, near: &impl Upstream);
+}
+
+/// The way to the near side.
+#[derive(Debug, Default)]
+pub(crate) struct Unbound;
+
+impl Bound for Unbound {
+    fn piece(&self, most: usize) -> usize {
+        most
+    }
+
+    fn waited(&mut self, _: &impl Upstream, _: &impl Upstream) {}
+}
+
+impl Bound for Rooms {
+    fn piece(&self, most: usize) -> usize {
+        match &self.0 {
+            Some(state) if state.piece > 0 => most.min(state.piece as usize),
+            _ => most,
+        }
+    }
+
+    fn waited(&mut self, far: &impl Upstream, near: &impl Upstream) {
+        let looked = Instant::now();
+        let state = match &mut self.0 {
+            Some(state) if looked < state.looked + LOOK_EVERY => return,
+            Some(state) => state,
+            none => none.insert(Box::new(State { looked, rate: 0, piece: 0 })),
+        };
+        state.looked = looked;
+        let (Some(to), Some(from)) = (far.path(), near.path()) else { return };
+        if to.rate == 0 || to.rate.abs_diff(state.rate) < state.rate / PART {
+            return;
+        }
+        let room = room(&to);
+        if state.rate == 0 && room == ROOM_MAX {
+            return;
+        }
+        let of = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+        (state.rate, state.piece) = (to.rate, of(room));
+        far.hold_unsent(of(room));
+        near.offer(of(window(&to, &from)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gw_98_a_room_holds_four_milliseconds_of_the_rate_and_two_segments() {
+        let near =
+            |rcv_mss, rtt_us| Path { rcv_mss, min_rtt: Duration::from_micros(rtt_us), ..Path::default() };
+        let (guest, machine) = (near(65_468, 100), near(1_448, 100));
+        for (bits, near, expected) in [
+            // 1 ms of 1 Mbit/s is 125 bytes.
+            (2_000_000, machine, (2_896, 2_946)),
+            (20_000_000, machine, (10_000, 10_500)),
+            (20_000_000, guest, (10_000, 130_936)),
+            // A client behind a long line of its own.
+            (20_000_000, near(1_448, 100_000), (10_000, 510_000)),
+            (10_000_000_000, guest, (131_072, 381_072)),
+        ] {
+            let far = Path { rate: bits / 8, snd_mss: 1_448, ..Path::default() };
+            assert_eq!((room(&far), window(&far, &near)), expected, "{bits} {near:?}");
+        }
+        let all = Path { rate: u64::MAX, snd_mss: 1_448, ..near(1_448, 1_000_000_000) };
+        assert_eq!(room(&all), 131_072);
+        assert!(window(&all, &all) > u64::from(u32::MAX));
+    }
+}
