@@ -11,7 +11,7 @@
 //! Each has the largest MTU that it takes on the guest's side.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,13 +22,15 @@ use clap::ValueEnum;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::count::under_callgrind;
-use crate::servers::{ECHO, at};
+use crate::servers::{self, ECHO, dial};
 use crate::world::{OUT_HOST, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
     /// No gateway: the guest is in the host's namespace.
     Kernel,
+    /// No gateway, and the guest's programs connect by `taut proxy`, with BBR.
+    Proxy,
     Taut,
     Pasta,
     Slirp4netns,
@@ -37,12 +39,20 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] =
-        [Self::Kernel, Self::Taut, Self::Pasta, Self::Slirp4netns, Self::Gvproxy, Self::Tun2proxy];
+    pub const ALL: [Self; 7] = [
+        Self::Kernel,
+        Self::Proxy,
+        Self::Taut,
+        Self::Pasta,
+        Self::Slirp4netns,
+        Self::Gvproxy,
+        Self::Tun2proxy,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kernel => "no gateway",
+            Self::Proxy => "taut proxy",
             Self::Taut => "taut",
             Self::Pasta => "pasta",
             Self::Slirp4netns => "slirp4netns",
@@ -102,7 +112,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 impl Programs {
     fn path(&self, kind: Kind) -> &Path {
         match kind {
-            Kind::Kernel | Kind::Taut => &self.taut,
+            Kind::Kernel | Kind::Proxy | Kind::Taut => &self.taut,
             Kind::Pasta => &self.pasta,
             Kind::Slirp4netns => &self.slirp4netns,
             Kind::Gvproxy => &self.gvproxy,
@@ -133,7 +143,8 @@ impl Programs {
     /// by a stack of its own with this controller.
     pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
         let is_counted = kind == Kind::Taut && self.callgrind.is_some();
-        let makes_namespace = matches!(kind, Kind::Kernel | Kind::Taut | Kind::Tun2proxy) && !is_counted;
+        let makes_namespace =
+            matches!(kind, Kind::Kernel | Kind::Proxy | Kind::Taut | Kind::Tun2proxy) && !is_counted;
         let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
         let process = sleeper.as_ref().map_or(0, Child::id);
         let mut guest = Guest {
@@ -145,9 +156,16 @@ impl Programs {
             sleeper,
             directory: None,
         };
+        servers::by_proxy(kind == Kind::Proxy);
         let begun = Instant::now();
         match kind {
-            Kind::Kernel => {
+            Kind::Kernel | Kind::Proxy => {
+                if kind == Kind::Proxy {
+                    let mut command = Command::new(&self.taut);
+                    command.args(["proxy", "--quiet", "--control", "none", "--congestion", "bbr"]);
+                    command.args(["--tun", "out0", "--address", "10.0.3.2/24"]);
+                    guest.gateway.push(spawn(world, &mut command)?);
+                }
                 let process = spawn(world, Command::new(SLEEP[0]).args(&SLEEP[1..]))?;
                 guest.process = process.id();
                 guest.sleeper = Some(process);
@@ -195,7 +213,7 @@ impl Programs {
             // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would
             // be refused.
             if !is_set
-                && kind != Kind::Kernel
+                && !matches!(kind, Kind::Kernel | Kind::Proxy)
                 && let Some(route) = guest.run("ip -4 route show default")?.lines().next()
             {
                 // `linkdown` is no part of a route's description: nobody has opened the TAP yet.
@@ -203,7 +221,7 @@ impl Programs {
                 guest.run(&format!("ip route replace {route} congctl cubic"))?;
                 is_set = true;
             }
-            match guest.enter(|| TcpStream::connect_timeout(&at(ECHO), Duration::from_millis(500)))? {
+            match guest.enter(|| dial(ECHO, Duration::from_millis(500)))? {
                 Ok(_) => {
                     guest.began_after = begun.elapsed();
                     return Ok(guest);
@@ -227,7 +245,7 @@ impl Programs {
                 .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
                 .arg(process)
                 .arg("tap0"),
-            Kind::Kernel | Kind::Gvproxy | Kind::Tun2proxy => return None,
+            Kind::Kernel | Kind::Proxy | Kind::Gvproxy | Kind::Tun2proxy => return None,
         };
         Some(command)
     }
@@ -239,7 +257,7 @@ impl Programs {
         match kind {
             Kind::Taut => command.args(["gateway", "--run", "--quiet", "--control", "none", "--"]),
             Kind::Pasta => command.args(PASTA).arg("--"),
-            Kind::Kernel | Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
+            Kind::Kernel | Kind::Proxy | Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
         };
         Some(command)
     }

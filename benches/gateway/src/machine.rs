@@ -58,7 +58,7 @@ pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) ->
             command.args(["-mtu", "65520", "-ssh-port", "-1", "-listen-qemu", &url]);
             Some(command)
         }
-        Kind::Kernel | Kind::Slirp4netns | Kind::Tun2proxy => None,
+        Kind::Kernel | Kind::Proxy | Kind::Slirp4netns | Kind::Tun2proxy => None,
     };
     let gateway = command.as_mut().map(|command| spawn(&world, command)).transpose()?.map(Killed);
     machine = if gateway.is_some() {

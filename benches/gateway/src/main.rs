@@ -101,7 +101,7 @@ fn main() -> Result<ExitCode> {
     raise_descriptors();
     let wanted = |kind: &Kind| {
         (args.only.is_empty() || args.only.contains(kind))
-            && !(args.machines && matches!(kind, Kind::Kernel | Kind::Tun2proxy))
+            && !(args.machines && matches!(kind, Kind::Kernel | Kind::Proxy | Kind::Tun2proxy))
     };
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let rows: Vec<Row> =
@@ -136,7 +136,8 @@ fn main() -> Result<ExitCode> {
             }
             for line in Line::ALL {
                 for &controller in line.controllers() {
-                    let rows: Vec<Row> = rows.iter().copied().filter(|row| row.line() == line).collect();
+                    let rows: Vec<Row> =
+                        rows.iter().copied().filter(|row| row.line() == line && row.is_of(kind)).collect();
                     if rows.is_empty() {
                         continue;
                     }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,32 @@ pub fn now() -> u64 {
 pub struct Arrived {
     pub at: u64,
     pub after: u64,
+}
+
+/// Whether programs connect by a proxy of their host.
+static BY_PROXY: AtomicBool = AtomicBool::new(false);
+const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
+
+pub fn by_proxy(is: bool) {
+    BY_PROXY.store(is, Ordering::Relaxed);
+}
+
+/// Connects as the guest's programs do: by themselves, or by SOCKS4.
+pub fn dial(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
+    if !BY_PROXY.load(Ordering::Relaxed) {
+        return TcpStream::connect_timeout(&at(port), limit);
+    }
+    let mut stream = TcpStream::connect_timeout(&PROXY, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    let mut request = vec![4, 1];
+    request.extend_from_slice(&port.to_be_bytes());
+    request.extend_from_slice(&SERVER);
+    request.push(0);
+    stream.write_all(&request)?;
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer)?;
+    stream.set_read_timeout(None)?;
+    if answer[1] == 90 { Ok(stream) } else { Err(std::io::ErrorKind::ConnectionRefused.into()) }
 }
 
 pub struct Servers {

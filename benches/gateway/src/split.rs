@@ -1,13 +1,13 @@
 //! Work that shows where bytes wait when a gateway makes two connections of one, and what datagrams cost.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use crate::gateways::Guest;
-use crate::servers::{Arrived, BLOCK, DATAGRAMS, REQUEST, STAMPED, at, now};
+use crate::servers::{Arrived, BLOCK, DATAGRAMS, REQUEST, STAMPED, at, dial, now};
 use crate::table::Table;
 use crate::work::{LIMIT, quantile, sender, trips};
 use crate::world::World;
@@ -21,7 +21,7 @@ const COUNTED_AFTER: Duration = Duration::from_secs(4);
 
 /// The median time of each, in microseconds, until the answer is there.
 fn requests(body: usize, nodelay: bool) -> Result<f64> {
-    let mut stream = TcpStream::connect_timeout(&at(REQUEST), LIMIT)?;
+    let mut stream = dial(REQUEST, LIMIT)?;
     stream.set_nodelay(nodelay)?;
     stream.set_read_timeout(Some(LIMIT))?;
     let mut head = [0; HEAD];
@@ -108,7 +108,7 @@ pub fn udp_new(guest: &Guest, table: &mut Table) -> Result<()> {
 
 /// Writes as much as the connection takes.
 fn write_blocks() -> Result<()> {
-    let mut stream = TcpStream::connect_timeout(&at(STAMPED), LIMIT)?;
+    let mut stream = dial(STAMPED, LIMIT)?;
     stream.set_write_timeout(Some(Duration::from_millis(500)))?;
     let (mut block, begun) = ([0; BLOCK], Instant::now());
     let mut written = BLOCK;

@@ -11,8 +11,8 @@ use clap::ValueEnum;
 use serde_json::Value;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::gateways::{Guest, Programs};
-use crate::servers::{AFTER, AFTER_END, CLOSED, ECHO, HOLD, ONCE, at};
+use crate::gateways::{Guest, Kind, Programs};
+use crate::servers::{AFTER, AFTER_END, CLOSED, ECHO, HOLD, ONCE, at, dial};
 use crate::split;
 use crate::start;
 use crate::table::Table;
@@ -94,6 +94,12 @@ impl Row {
             Self::Blocks200 => Line::Slow200,
             _ => Line::Short,
         }
+    }
+
+    /// Whether this is work for this one: a proxy has not all of it.
+    pub fn is_of(self, kind: Kind) -> bool {
+        let of_proxies = [Self::RoundTrip, Self::Bodies, Self::Blocks2, Self::Blocks20, Self::Blocks200];
+        kind != Kind::Proxy || of_proxies.contains(&self)
     }
 
     pub fn measure(
@@ -227,7 +233,7 @@ fn no_room(world: &World) -> Result<f64> {
 
 /// Round trips of one byte, in microseconds.
 pub fn trips(span: Duration) -> Result<Vec<f64>> {
-    let mut stream = TcpStream::connect_timeout(&at(ECHO), LIMIT)?;
+    let mut stream = dial(ECHO, LIMIT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LIMIT))?;
     let (begun, mut all) = (Instant::now(), Vec::new());

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 use taut::network::IpPrefix;
-use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
+use taut::{DatagramOptions, FlowKind, Stack};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
@@ -30,9 +30,10 @@ use crate::doors::asked_at;
 use crate::doors::client_address::{ClientAddress, proxy_header, routable};
 use crate::doors::proxy::Client as _;
 use crate::logic::flow::{End, NextStep, Side};
-use crate::out::host_sockets::{NOTSENT_LOWAT, prepare};
+use crate::out::host_sockets::prepare;
 use crate::out::way_out::{Upstream as _, failure};
 use crate::run::relay::relay;
+use crate::run::rooms::near;
 use crate::run::server::{Handle, Server};
 
 /// One port that is forwarded.
@@ -323,8 +324,7 @@ async fn reach(
     (guest, how): (SocketAddr, ClientAddress),
 ) -> io::Result<taut::TcpStream> {
     let bind = shown(stack, from, guest.ip(), how);
-    let mut options =
-        ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, bind, ..ConnOptions::default() };
+    let mut options = near(bind);
     match taut::TcpStream::connect_with(stack, guest, &options).await {
         // The client has another connection to this service, by another port of the host.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

@@ -28,7 +28,7 @@ use crate::doors::request::{self, Asked, Destination, Login, Request};
 use crate::logic::dns;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::gateway::Admission;
-use crate::out::host_sockets::prepare;
+use crate::out::host_sockets::{prepare, prepare_listener};
 use crate::out::way_out::{Upstream, WayOut, failure};
 use crate::run::relay::{relay, relay_by_stack};
 use crate::run::resolver;
@@ -52,6 +52,10 @@ pub trait Clients: Send + Sync + 'static {
     fn accept(
         &self,
     ) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)>> + Send;
+
+    /// Sets what clients see of the listener, before the first one comes.
+    #[doc(hidden)]
+    fn prepare(&self) {}
 
     /// Where it listens.
     ///
@@ -127,6 +131,11 @@ impl Clients for tokio::net::TcpListener {
         Ok((stream, from, None))
     }
 
+    fn prepare(&self) {
+        // Without it, clients' buffers are larger.
+        _ = prepare_listener(&socket2::SockRef::from(self));
+    }
+
     fn local_addr(&self) -> io::Result<SocketAddr> {
         Self::local_addr(self)
     }
@@ -174,6 +183,10 @@ impl Transparent {
 
 impl Clients for Transparent {
     type Stream = tokio::net::TcpStream;
+
+    fn prepare(&self) {
+        Clients::prepare(&self.0);
+    }
 
     async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)> {
         let (stream, from) = self.0.accept().await?;
@@ -245,6 +258,7 @@ impl Server {
             Ok(at) => at,
             Err(error) => return error,
         };
+        clients.prepare();
         let asking = Arc::new(Semaphore::new(ASKING));
         loop {
             // Beyond that number, clients wait in the listener's queue.

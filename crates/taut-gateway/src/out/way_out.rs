@@ -84,6 +84,12 @@ pub trait Upstream: Send + Sync + 'static {
         None
     }
 
+    /// The peer does not wait for the ACK of what was taken.
+    fn acknowledge(&self) {}
+
+    /// Has [`writable`](Self::writable) wait if there is no room now, where a write would take bytes beyond it.
+    fn look_for_room(&self) {}
+
     /// From now on there is room to write only while fewer bytes than this are unsent.
     fn hold_unsent(&self, _bytes: u32) {}
 

@@ -4,33 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut::config::StackConfig;
-use taut::{
-    ConnOptions, DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions,
-    Stack,
-};
+use taut::{DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Stack};
 
 use crate::logic::gateway::Admission;
-use crate::out::host_sockets::NOTSENT_LOWAT;
 use crate::out::way_out::WayOut;
 use crate::run::datagrams::{pings, udp};
 use crate::run::resolver;
+use crate::run::rooms::near;
 use crate::run::server::Server;
 use crate::run::tcp::tcp;
-
-/// A guest's kernel sends segments of half of the first window at most, for the whole life of a connection,
-/// and a room holds two of them (`rooms.rs`): at an MTU of 65,520 two would be 26 ms of 20 Mbit/s. So the
-/// first window is a quarter of the stack's default, unless another one is set.
-fn narrow(stack: &Stack) {
-    let default = StackConfig::default().receive.rmem;
-    let text = |initial: u32| format!("{} {initial} {}", default.min, default.max);
-    if stack
-        .sysctl("tcp_rmem")
-        .is_ok_and(|now| now.split_whitespace().eq(text(default.initial).split_whitespace()))
-    {
-        _ = stack.set_sysctl("tcp_rmem", &text(default.initial / 4));
-    }
-}
 
 impl Server {
     /// Serves every flow of a stack by this way out. From the return of this call on, flows come in; what it
@@ -43,7 +25,6 @@ impl Server {
         stack: &Stack,
         way: Arc<W>,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<W>> {
-        narrow(stack);
         let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
         let flows = IncomingFlows::open_with(stack, filter, self.options())?;
         let server = self.clone();
@@ -108,7 +89,7 @@ impl Server {
             max_pending: pending,
             max_pending_per_peer: pending,
             timeout: later(times.half_open),
-            conn: ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() },
+            conn: near(None),
             datagrams,
             ..IncomingOptions::default()
         }

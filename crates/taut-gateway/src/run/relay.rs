@@ -258,12 +258,16 @@ fn up<const IS_TURNED: bool>(
     async move {
         let mut share = Share::default();
         loop {
+            if rooms.is_narrow() {
+                ends.upstream.look_for_room();
+            }
             // The upstream has had room since the last piece, unless its reader is slow.
             if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
                 // It waits for the guest first: the wait for the upstream has a timer, which an idle
                 // connection need not have.
                 Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
                 Box::pin(upstream_writable(ends)).await?;
+                rooms.waited(ends.upstream, ends.guest);
             }
             // The list is made at each poll: an idle connection's task is as large as this wait.
             let taken = poll_fn(|cx| {
@@ -417,6 +421,7 @@ async fn carry_down<const IS_TURNED: bool>(
     let count = bytes.len();
     let mut is_last = Ok(count == 0);
     if count > 0 {
+        rooms.taken(upstream);
         if count < max {
             is_last = poll_fn(|cx| Poll::Ready(upstream.is_at_end(cx))).await;
         }

@@ -8,17 +8,19 @@
 //! microseconds and fills every buffer up to the slow link, where a byte then waits for a second.
 //!
 //! **Rule.** A room holds what the way out drains in [`DRAINED_IN`], and two segments at least, so that
-//! whole ones leave. The window for the sender is as large, and larger by what the sender needs for its round
-//! trip. So the bytes stay with the sender, which has its own bounds for them.
+//! whole ones leave. The window for the near side is as large, and larger by what that side needs for its own
+//! round trips. So the bytes stay with the sender, which has its own bounds for them.
 //!
-//! **When.** A way out that never makes the relay wait has no such bound, and costs nothing. When it does, it
-//! is looked at, once in [`LOOK_EVERY`] at most: what it delivers is the sender's own figure
-//! (`tcpi_delivery_rate`), which a pause of the application does not lower.
+//! **When.** A way out that never makes the relay wait has no such bound, and costs nothing. One that does is
+//! looked at, once in [`LOOK_EVERY`] at most. Its rate is the sender's own figure (`tcpi_delivery_rate`),
+//! which a pause of the application does not lower.
 //!
-//! **State.** The rate at the last look.
+//! **State.** The rates of the last looks, and the one in use.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use taut::ConnOptions;
 use tokio::time::Instant;
 
 use crate::out::host_sockets::NOTSENT_LOWAT;
@@ -35,6 +37,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A rate that differs by less than this part of it changes nothing.
 const PART: u64 = 8;
 
+/// The longest segment from and to a guest: four fill a super-packet. A room for a guest holds two segments,
+/// and at an MTU of 65,520 two would be 52 ms of 20 Mbit/s.
+const SEGMENT_MAX: u16 = (65_520 - 40) / 4;
+
+/// The options of a connection to a guest.
+pub(crate) fn near(bind: Option<SocketAddr>) -> ConnOptions {
+    ConnOptions {
+        bind,
+        nodelay: true,
+        notsent_lowat: NOTSENT_LOWAT,
+        maxseg: Some(SEGMENT_MAX),
+        ..ConnOptions::default()
+    }
+}
+
 /// The rooms of one way of a connection; nothing before the way out makes the relay wait.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms(Option<Box<State>>);
@@ -42,6 +59,9 @@ pub(crate) struct Rooms(Option<Box<State>>);
 #[derive(Debug)]
 struct State {
     looked: Instant,
+    /// Bytes a second at the last looks: of these the least counts, as ACKs that come together look like a
+    /// faster line.
+    last: [u64; 4],
     /// Bytes a second at the last change; 0 before.
     rate: u64,
     /// The most that the relay takes at once; 0 stands for as much as it can.
@@ -73,6 +93,12 @@ pub(crate) trait Bound: Default {
 
     /// The far side has made the relay wait.
     fn waited(&mut self, far: &impl Upstream, near: &impl Upstream);
+
+    /// Whether a write must not be longer than the room of the far side is now.
+    fn is_narrow(&self) -> bool;
+
+    /// The relay has taken bytes of this side.
+    fn taken(&self, near: &impl Upstream);
 }
 
 /// The way to the near side.
@@ -85,6 +111,12 @@ impl Bound for Unbound {
     }
 
     fn waited(&mut self, _: &impl Upstream, _: &impl Upstream) {}
+
+    fn is_narrow(&self) -> bool {
+        false
+    }
+
+    fn taken(&self, _: &impl Upstream) {}
 }
 
 impl Bound for Rooms {
@@ -95,15 +127,28 @@ impl Bound for Rooms {
         }
     }
 
+    fn is_narrow(&self) -> bool {
+        self.0.as_ref().is_some_and(|state| state.piece > 0)
+    }
+
+    fn taken(&self, near: &impl Upstream) {
+        near.acknowledge();
+    }
+
     fn waited(&mut self, far: &impl Upstream, near: &impl Upstream) {
         let looked = Instant::now();
         let state = match &mut self.0 {
             Some(state) if looked < state.looked + LOOK_EVERY => return,
             Some(state) => state,
-            none => none.insert(Box::new(State { looked, rate: 0, piece: 0 })),
+            none => none.insert(Box::new(State { looked, last: [u64::MAX; 4], rate: 0, piece: 0 })),
         };
         state.looked = looked;
-        let (Some(to), Some(from)) = (far.path(), near.path()) else { return };
+        let (Some(mut to), Some(from)) = (far.path(), near.path()) else { return };
+        if to.rate > 0 {
+            state.last.rotate_right(1);
+            state.last[0] = to.rate;
+            to.rate = state.last.into_iter().fold(u64::MAX, u64::min);
+        }
         if to.rate == 0 || to.rate.abs_diff(state.rate) < state.rate / PART {
             return;
         }
