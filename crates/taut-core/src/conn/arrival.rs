@@ -42,6 +42,8 @@ pub(crate) enum Consequence {
     None,
     /// Answer this segment with RST, as if there were no connection.
     Reset,
+    /// It is the peer's answer to our SYN, and acknowledges that: its options may be believed.
+    SynAnswered,
 }
 
 /// At 100 Gbit/s sequence numbers repeat after 343 ms.
@@ -90,11 +92,11 @@ impl Conn {
                 if !payload.is_empty() && self.takes_data_of_syn_ack() {
                     self.take_syn_data(cx, payload, gso_size);
                 }
-            } else {
-                // Simultaneous open (§3.5, figure 8): our SYN is retransmitted, with an ACK.
-                self.state = State::SynReceived;
-                self.flags.syn_due = true;
+                return Consequence::SynAnswered;
             }
+            // Simultaneous open (§3.5, figure 8): our SYN is retransmitted, with an ACK.
+            self.state = State::SynReceived;
+            self.flags.syn_due = true;
         }
         Consequence::None
     }

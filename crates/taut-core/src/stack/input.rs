@@ -14,7 +14,6 @@ use super::opening::open::is_broadcast;
 use super::replies::{self, Reply};
 use super::tables::demux::Owner;
 use super::tables::time_wait::{TimeWaitAction, TimeWaitSegment};
-use crate::conn::state::State;
 use crate::conn::{Arrival, Consequence};
 use crate::ingress::Payload;
 use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};
@@ -201,17 +200,15 @@ impl Stack {
         option: Option<FastOpen>,
     ) {
         let (header, len) = (arrival.header, arrival.len());
-        let connects = self.tables.conns.at(slot).is_some_and(|conn| conn.state == State::SynSent);
         let result = self.with(now, slot, |conn, cx| {
             let consequence = conn.on_segment(cx, arrival);
             (consequence, conn.take_black_hole())
         });
         let Some((consequence, black_hole)) = result else { return };
-        if consequence == Consequence::Reset {
-            self.reset(tuple, header, len);
-        }
-        if connects {
-            self.learn_fast_open(slot, header, option);
+        match consequence {
+            Consequence::None => {}
+            Consequence::Reset => self.reset(tuple, header, len),
+            Consequence::SynAnswered => self.learn_fast_open(slot, header, option),
         }
         if black_hole {
             self.note_black_hole(now);

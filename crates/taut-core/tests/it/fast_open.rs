@@ -313,6 +313,39 @@ fn tfo_06_an_ack_beyond_the_data_is_reset() {
 }
 
 #[test]
+fn tfo_23_only_a_syn_ack_of_our_syn_is_believed_about_the_server() {
+    // RFC 7413 §4.2.1. Strangers may know addresses and ports, but no sequence number.
+    let others = [
+        ("a SYN-ACK of what was not sent", syn_ack(1_000)),
+        ("a SYN-ACK of nothing", syn_ack(0)),
+        ("a SYN", Seg::new("S").seq(0)),
+        ("a RST", Seg::new("R").seq(0)),
+        ("a RST of what was not sent", Seg::new("R.").seq(0).ack(1_000)),
+        ("a RST with a SYN", Seg::new("SR").seq(0)),
+        ("a RST of our SYN", Seg::new("R.").seq(0).ack(1)),
+        ("a RST with a SYN-ACK", Seg::new("SR.").seq(0).ack(1)),
+    ];
+    for (name, segment) in others {
+        let mut t = Trace::new();
+        connect(&mut t);
+        t.inject(&segment.clone().mss(900).fast_open(cookie(b"STRANGER")));
+        abort(&mut t);
+        assert_eq!(connect(&mut t).fast_open(), Some(ASKS), "{name}: neither a cookie nor a refusal of one");
+        abort(&mut t);
+        // RFC 9293 §3.7.1: the segment size of a server of which nothing is known, less 40 bytes.
+        t.connect_with(&without_cookie());
+        assert_eq!(first_write(&mut t, 3_000).payload.len(), 496, "{name}: nor a segment size");
+        abort(&mut t);
+        // A cookie that is known stays.
+        let mut t = client();
+        connect_and_write(&mut t, 100);
+        t.inject(&segment.mss(900).fast_open(cookie(b"STRANGER")));
+        abort(&mut t);
+        assert_eq!(connect_and_write(&mut t, 100).fast_open(), Some(cookie(b"COOKIE08")), "{name}");
+    }
+}
+
+#[test]
 fn tfo_07_a_syn_that_times_out_is_repeated_without_data_and_option() {
     let mut t = client();
     connect_and_write(&mut t, 600);

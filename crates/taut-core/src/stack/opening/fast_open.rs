@@ -33,7 +33,7 @@ impl Stack {
         self.with(now, id.slot, |conn, _| conn.attempt_fast_open(attempt));
     }
 
-    /// A segment with SYN arrived at a connection that waits for it: notes what it tells about the server.
+    /// A SYN-ACK acknowledged a connection's SYN: notes what it says about the server (RFC 7413 §4.2.1).
     pub(crate) fn learn_fast_open(&mut self, slot: u32, syn: &TcpHeader, option: Option<FastOpen>) {
         let Some(conn) = self.tables.conns.at(slot) else { return };
         let pair = (conn.tuple.local.ip(), conn.tuple.peer.ip());
