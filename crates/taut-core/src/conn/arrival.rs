@@ -84,13 +84,12 @@ impl Conn {
             self.agree(cx, header, mark);
             self.note_arrival(cx.now);
             if acks_syn {
-                self.on_syn_data_answered(cx, header.ack);
-                self.news.writable |= self.is_open_early();
                 self.establish(cx, header);
                 self.news.connected = true;
                 self.rx.owe_ack();
-                if !payload.is_empty() && self.takes_data_of_syn_ack() {
-                    self.take_syn_data(cx, payload, gso_size);
+                if payload.is_empty() || self.takes_data_of_syn_ack() {
+                    // A FIN that follows ignored data comes again with that.
+                    self.take_syn_data(cx, payload, flags.contains(TcpFlags::FIN), gso_size);
                 }
                 return Consequence::SynAnswered;
             }
@@ -160,7 +159,7 @@ impl Conn {
         let ack = seq::expand(self.tx.una(), header.ack);
         let ends_handshake = self.state == State::SynReceived;
         if ends_handshake {
-            if !(self.handshake.first()..=self.tx.nxt()).contains(&ack) {
+            if !(self.handshake.first()..=self.tx.nxt()).contains(&ack) && !self.acks_syn(header.ack) {
                 return Consequence::Reset;
             }
             if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {

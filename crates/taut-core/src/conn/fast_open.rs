@@ -111,7 +111,7 @@ impl Conn {
     }
 
     /// A client that wrote before its SYN left.
-    fn sends_early(&self) -> bool {
+    pub(super) fn sends_early(&self) -> bool {
         self.fast_open().is_some_and(|fast_open| fast_open.role == Role::Client && fast_open.room > 0)
     }
 
@@ -186,7 +186,7 @@ impl Conn {
         beyond <= self.fast_open().map_or(0, |fast_open| u32::from(fast_open.len))
     }
 
-    /// The SYN-ACK acknowledged our SYN; the terms are agreed on.
+    /// Our SYN was acknowledged; the terms are agreed on.
     pub(super) fn on_syn_data_answered(&mut self, cx: &mut StackCx<'_>, ack: u32) {
         let acked = ack.wrapping_sub(seq::wire(self.handshake.first()));
         let retried = self.syns.retries > 0;
@@ -235,16 +235,22 @@ impl Conn {
     ) {
         self.begin_fast_open(FastOpen { role: Role::Child, option, ..FastOpen::default() });
         self.flags.held = true;
-        if !payload.is_empty() {
-            self.take_syn_data(cx, payload, gso_size);
-        }
+        self.take_syn_data(cx, payload, false, gso_size);
     }
 
-    /// Data that came with the peer's SYN.
-    pub(super) fn take_syn_data(&mut self, cx: &mut StackCx<'_>, payload: Payload<'_>, gso_size: u16) {
-        let start = self.rx.nxt();
-        self.on_data(cx, payload, start, false, gso_size, None);
-        let taken = self.rx.nxt() > start;
+    /// The peer's SYN has data, or a FIN behind it.
+    pub(super) fn take_syn_data(
+        &mut self,
+        cx: &mut StackCx<'_>,
+        payload: Payload<'_>,
+        fin: bool,
+        gso_size: u16,
+    ) {
+        if payload.is_empty() && !fin {
+            return;
+        }
+        self.on_data(cx, payload, self.rx.nxt(), fin, gso_size, None);
+        let taken = self.rx.received().1 > 0;
         if let Some(fast_open) = self.fast_open_mut() {
             fast_open.acked |= taken;
         }

@@ -182,7 +182,10 @@ impl Conn {
 
     /// Our SYN is acknowledged by a segment with the options `header`: the connection is open.
     pub(super) fn establish(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader) {
+        // Also where the peer's SYN crossed ours.
+        self.on_syn_data_answered(cx, header.ack);
         self.state = State::Established;
+        self.news.writable |= self.sends_early();
         if self.tx.fin_queued() {
             // The application ended its stream before the handshake was complete.
             self.state = self.state.on_close();

@@ -196,6 +196,7 @@ impl Conn {
         let waited = self.handshake.waited(cx.now);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         let is_last = self.syns.retries >= most || user_timeout;
+        cx.counters.tcp_timeouts += u64::from(self.state == State::SynSent);
         self.suspect_syn_data(self.syns.retries.saturating_add(1), is_last);
         if is_last {
             if self.state == State::SynSent {

@@ -187,7 +187,7 @@ impl Stack {
             Outcome::Complete(whole) => {
                 self.counters.reasm_oks += 1;
                 let frame = Frame::Slice(&whole);
-                self.handle_packet(now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+                self.take_packet(now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
             }
         }
     }

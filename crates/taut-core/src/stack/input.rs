@@ -48,6 +48,11 @@ impl Stack {
     /// Takes in one packet, or a GRO super-packet. Its content is not trusted.
     pub fn handle_packet(&mut self, now: Instant, packet: RxPacket<'_>) {
         self.counters.in_receives += 1;
+        self.take_packet(now, packet);
+    }
+
+    /// A packet that arrived, or was put together from fragments that did.
+    pub(super) fn take_packet(&mut self, now: Instant, packet: RxPacket<'_>) {
         let (bytes, total) = head(&packet.frame);
         let ip = match IpHeader::parse_prefix(bytes, total) {
             Ok(ip) if cfg!(feature = "ipv6") || ip.src.is_ipv4() => ip,

@@ -2,8 +2,8 @@
 
 use crate::support;
 
-use support::pattern;
 use support::trace::{Got, Offer, Seg, Trace};
+use support::{A, B, World, pattern};
 use taut_core::config::EcnPolicy;
 use taut_core::{
     Bytes, ConnError, ConnId, ConnOptions, Duration, Event, FastOpenFail, FastOpenKeys, FastOpenListen,
@@ -560,6 +560,60 @@ fn tfo_20_data_in_a_syn_ack_is_taken_if_the_syn_had_the_option() {
     expect!(t, "S");
     t.inject(&syn_ack(1).len(50));
     expect!(t, ".", seq(1), ack(1));
+}
+
+#[test]
+fn tfo_24_syns_that_cross_end_connected() {
+    // RFC 9293 §3.5, figure 8. Then a SYN-ACK or an ACK acknowledges some of the data in our SYN.
+    for (acked, flags, seq) in [(0, "S.", 0), (300, "S.", 0), (600, "S.", 0), (0, ".", 1), (600, ".", 1)] {
+        for len in [0, 50] {
+            let mut t = client();
+            connect_and_write(&mut t, 600);
+            t.events.clear();
+            assert_eq!(t.try_write(), Err(WriteError::WouldBlock));
+            let syn = Seg::new("S").seq(0).mss(1_000).sackok().win(65_535);
+            t.inject(&syn.len(len).fast_open(cookie(b"PEERS888")));
+            expect!(t, "S.", seq(0), ack(1));
+            assert_eq!(t.state(), State::SynReceived);
+            t.inject(&Seg::new(flags).seq(seq).ack(1 + acked));
+            assert_eq!(t.state(), State::Established, "{acked} by {flags}");
+            let rest = 600 - acked as usize;
+            if rest > 0 {
+                let data = expect!(t, "P.", seq(1 + acked), ack(1), len(rest));
+                assert_eq!(data.payload, (u64::from(acked)..600).map(pattern).collect::<Vec<_>>());
+                inject!(t, ".", seq(1), ack(601));
+            }
+            expect_nothing!(t, for_ms 2_000);
+            assert_eq!(t.event(), t.id.map(Event::Connected));
+            assert_eq!(t.event(), t.id.map(Event::Writable));
+            let info = t.info();
+            assert_eq!((info.bytes_acked, info.unacked, info.syn_data), (600, 0, rest == 0));
+            // The data of its SYN, which we did not acknowledge, comes again.
+            inject!(t, "P.", seq(1), ack(601), len(50));
+            expect!(t, ".", seq(601), ack(51));
+            read(&mut t, 50);
+        }
+    }
+}
+
+#[test]
+fn tfo_24_the_syns_of_two_stacks_cross() {
+    let mut world = World::new(1);
+    let ends = [(format!("{A}:1000"), format!("{B}:2000")), (format!("{B}:2000"), format!("{A}:1000"))];
+    let ids = [0, 1].map(|side| {
+        let (from, to) = &ends[side];
+        let options = ConnOptions { bind: Some(from.parse().unwrap()), ..without_cookie() };
+        let id = world.stacks[side].connect(world.now, to.parse().unwrap(), &options).unwrap();
+        assert_eq!(world.stacks[side].conn_mut(id).unwrap().write(world.now, &[7; 200]), Ok(200));
+        id
+    });
+    world.run_for(Duration::from_secs(1));
+    for (side, id) in ids.into_iter().enumerate() {
+        assert_eq!(world.stacks[side].conn(id).unwrap().state(), State::Established);
+        let (now, mut buffer) = (world.now, [0; 300]);
+        assert_eq!(world.stacks[side].conn_mut(id).unwrap().read(now, &mut buffer), Ok(200));
+        assert_eq!(world.stacks[side].counters().tcp_timeouts, 0);
+    }
 }
 
 #[test]

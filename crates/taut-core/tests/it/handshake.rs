@@ -508,6 +508,44 @@ fn data_may_come_with_the_syn_ack() {
 }
 
 #[test]
+fn arr_07_a_fin_in_a_syn_ack_is_taken() {
+    // RFC 9293 §3.10.7.3: what else the segment has is processed, from the sixth step on.
+    let mut t = Trace::new();
+    let id = t.connect();
+    expect!(t, "S");
+    inject!(t, "SF.", seq(0), ack(1), mss(1_000), win(65_535));
+    expect!(t, ".", seq(1), ack(2));
+    assert_eq!(t.state(), State::CloseWait);
+    assert_eq!(t.event(), Some(Event::Connected(id)));
+    assert_eq!(t.event(), Some(Event::Readable(id)));
+    assert_eq!(t.try_read(), Ok(0));
+    t.write(10);
+    expect!(t, "P.", seq(1), ack(2), len(10));
+    t.close();
+    expect!(t, "F.", seq(11), ack(2));
+    inject!(t, ".", seq(2), ack(12));
+    t.expect_gone();
+    // Behind data that is not taken, it comes again.
+    let mut t = Trace::new();
+    t.connect();
+    expect!(t, "S");
+    inject!(t, "SFP.", seq(0), ack(1), mss(1_000), len(50));
+    expect!(t, ".", seq(1), ack(1));
+    assert_eq!(t.state(), State::Established);
+    inject!(t, "FP.", seq(1), ack(1), len(50));
+    expect!(t, ".", seq(1), ack(52));
+    // In SYN-RECEIVED, when SYNs crossed.
+    let mut t = Trace::new();
+    t.connect();
+    expect!(t, "S");
+    t.syn(Offer::EASY);
+    expect!(t, "S.");
+    inject!(t, "SF.", seq(0), ack(1));
+    expect!(t, ".", seq(1), ack(2));
+    assert_eq!(t.state(), State::CloseWait);
+}
+
+#[test]
 fn closing_a_listener_resets_what_nobody_accepted() {
     let mut t = Trace::new();
     let listener = t.listen();

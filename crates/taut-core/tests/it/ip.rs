@@ -791,3 +791,20 @@ fn frag_17_tcp_arrives_in_fragments_too() {
     let count = b.conn_mut(accepted).unwrap().read(NOW, &mut read).unwrap();
     assert_eq!(&read[..count], noise(1_000));
 }
+
+#[test]
+fn frag_18_a_packet_from_fragments_is_received_once_for_each() {
+    // RFC 4293, ipSystemStatsInReceives: what arrives, before reassembly. Linux counts the same.
+    for (here, there) in PAIRS {
+        let (mut a, mut b) = (plain(1), plain(2));
+        let (one, two) = (open(&mut a, here), open(&mut b, there));
+        send(&mut a, one, there, &noise(4_000)).unwrap();
+        let sent = packets(&mut a, NOW);
+        assert_eq!(sent.len(), 3);
+        for (count, packet) in (1..).zip(&sent) {
+            give(&mut b, NOW, packet);
+            assert_eq!(b.counters().in_receives, count);
+        }
+        assert_eq!(bytes_of(&mut b, two), noise(4_000));
+    }
+}

@@ -34,6 +34,17 @@ fn rto_01_a_second_before_the_first_measurement() {
 }
 
 #[test]
+fn rto_26_a_syn_that_times_out_is_a_timeout() {
+    // As Linux counts.
+    let mut t = Trace::new();
+    t.connect();
+    for timeouts in 1..4 {
+        t.step(t.now + Duration::from_secs(100));
+        assert_eq!((t.stack.counters().tcp_timeouts, t.stack.counters().retrans_segs), (timeouts, timeouts));
+    }
+}
+
+#[test]
 fn rto_02_the_first_measurement() {
     // §2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4·RTTVAR; Linux's floor of 200 ms is on the second term.
     for (rtt, rttvar, rto) in [(40, 20.0, 240.0), (100, 50.0, 300.0), (400, 200.0, 1_200.0)] {
