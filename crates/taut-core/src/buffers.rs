@@ -16,7 +16,7 @@ mod pool;
 mod queue;
 mod tuning;
 
-pub(crate) use budget::CHUNK_OVERHEAD;
+pub(crate) use budget::{CHUNK_OVERHEAD, Spare};
 pub use budget::{MemoryLimits, MemoryUse};
 pub(crate) use chunk::Chunk;
 pub(crate) use pool::{BufferPool, CHUNK_MIN};

@@ -61,6 +61,20 @@ pub struct MemoryUse {
     pub connections: u32,
 }
 
+/// How scarce memory is, as a connection needs to know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare {
+    /// Bytes that all connections together may take before there is pressure.
+    pub(crate) bytes: u64,
+    /// There is pressure.
+    pub(crate) pressed: bool,
+}
+
+impl Spare {
+    /// No limit.
+    pub(crate) const ANY: Self = Self { bytes: u64::MAX, pressed: false };
+}
+
 /// What is held, and what may be.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -146,6 +160,12 @@ impl Budget {
     #[inline]
     pub(crate) const fn is_pressed(&self) -> bool {
         self.pressed
+    }
+
+    /// The memory that is left.
+    #[inline]
+    pub(crate) const fn spare(&self) -> Spare {
+        Spare { bytes: self.calm_max.saturating_sub(self.used), pressed: self.pressed }
     }
 
     /// How often pressure began.

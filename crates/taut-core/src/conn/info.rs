@@ -7,6 +7,7 @@ use core::net::SocketAddr;
 use super::Conn;
 use super::report::Report;
 use super::state::State;
+use crate::buffers::Spare;
 use crate::congestion::Algorithm;
 use crate::egress::{Blocked, Queue, Shared};
 use crate::fast_open::FastOpenFail;
@@ -191,7 +192,7 @@ impl Conn {
         shared: &Shared,
         now: Instant,
     ) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config, false, shared);
+        let send = self.send_cx_at(now, link, config, Spare::ANY, shared);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =

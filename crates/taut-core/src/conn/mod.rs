@@ -36,7 +36,7 @@ use alloc::boxed::Box;
 
 pub(crate) use arrival::{Arrival, Consequence};
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, Spare};
 use crate::ecn::{Beside, Carrier, Ecn, Stamp};
 use crate::egress::{Blocked, PathMtu, SendCx, Sender, Shared, UNLIMITED};
 use crate::ingress::Receiver;
@@ -229,7 +229,7 @@ impl Conn {
     }
 
     fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
-        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), cx.shared)
+        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.spare(), cx.shared)
     }
 
     /// The context of a decision of the send path.
@@ -238,7 +238,7 @@ impl Conn {
         now: Instant,
         link: &'a LinkCaps,
         config: &'a StackConfig,
-        pressed: bool,
+        spare: Spare,
         shared: &Shared,
     ) -> SendCx<'a> {
         SendCx {
@@ -255,7 +255,7 @@ impl Conn {
             tx_delay_us: self.tx_delay_us(),
             path: self.known_path(),
             single: self.ecn().needs_single_segments(),
-            pressed,
+            spare,
             device: config.send.tsq.measures(link).then(|| shared.meter.device()),
             ahead: shared.ahead.time(),
         }

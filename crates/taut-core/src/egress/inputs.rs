@@ -9,7 +9,7 @@ use super::size::tso_autosize::{self, Autosize};
 use super::size::tso_defer::Defer;
 use super::small_queue::{self, Ask, Device, Limit, Pass};
 use super::{AutosizeMode, Blocked, Sender};
-use crate::buffers::BufferTuning;
+use crate::buffers::{BufferTuning, Spare};
 use crate::congestion::CongestionConfig;
 use crate::recovery::{CaState, Mode, RecoveryConfig};
 use crate::words::{Duration, Instant, LinkCaps};
@@ -37,8 +37,8 @@ pub(crate) struct SendCx<'a> {
     pub(crate) path: Option<PathMtu>,
     /// Packets hold one segment each: their flags would not survive segmentation.
     pub(crate) single: bool,
-    /// The stack's memory is scarce.
-    pub(crate) pressed: bool,
+    /// How scarce the stack's memory is.
+    pub(crate) spare: Spare,
     /// The device as its completions show it, if they are measured.
     pub(crate) device: Option<Device>,
     /// Above a link that paces: how late the stack may look.

@@ -321,7 +321,7 @@ impl Sender {
 
     /// Checks whether there is now room for an application that waits for it.
     pub(crate) fn check_space(&mut self, cx: &SendCx<'_>) -> bool {
-        if self.recovery.in_flight() < self.congestion.cwnd() && !cx.pressed {
+        if self.recovery.in_flight() < self.congestion.cwnd() && !cx.spare.pressed {
             self.expand_buffer(cx);
         }
         let has_room = self.is_writable(cx);
@@ -376,7 +376,7 @@ impl Sender {
         let (lowat, by_rate) = self.mark(cx);
         Room {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
-            sndbuf: self.buffer.limit_now(cx.pressed),
+            sndbuf: self.buffer.limit_now(cx.spare),
             unsent,
             lowat,
             by_rate,

@@ -1,4 +1,4 @@
-//! Memory, bounded as memory: docs/spec/reliability.md, MEM-4 to 13, but 10 is in `size.rs`. MEM-1 to 3 are
+//! Memory, bounded as memory: docs/spec/reliability.md, MEM-4 to 16, but 10 is in `size.rs`. MEM-1 to 3 are
 //! in `src/buffers/budget.rs`.
 
 use crate::support;
@@ -6,7 +6,7 @@ use crate::support;
 use support::trace::{Offer, Seg, Trace};
 use support::{Faults, World, transfer};
 use taut_core::config::{MemoryLimits, MemoryUse};
-use taut_core::{ConnOptions, Duration, Event, ListenOptions, StackConfig, WriteError};
+use taut_core::{ConnId, ConnOptions, Duration, Event, LinkCaps, ListenOptions, StackConfig, WriteError};
 
 /// Between `pressure` (256 MiB) and `high` (384 MiB), and above both.
 const PRESSURE: MemoryUse = MemoryUse { bytes: 300 << 20, connections: 1 };
@@ -330,4 +330,75 @@ fn mem_13_optimistic_acks_do_not_make_a_send_buffer_exceed_linuxs_maximum() {
         assert!(sndbuf <= 4 << 20, "{tsq}: {sndbuf}");
         assert!(held <= 4 << 20, "{tsq}: {held}");
     }
+}
+
+/// A peer among several, by its port.
+struct Peer {
+    port: u16,
+    id: ConnId,
+    iss: u32,
+    /// Bytes that were sent to it, at the end of each millisecond, and those that it has acknowledged.
+    sent: Vec<u32>,
+    acked: u32,
+}
+
+/// Twenty peers with 100 Mbit/s, 10 ms away, and `optimists` that acknowledge each millisecond what left in
+/// it, as if the path took all, for 16 ms; then these are silent. All applications write for 150 ms.
+fn crowd(optimists: u16) -> (Trace, Vec<Peer>) {
+    let mem = MemoryLimits { low: 24_576, pressure: 32_768, high: 49_152 };
+    let config = StackConfig::default().with(|config| config.mem = mem);
+    let mut t = Trace::on(config, LinkCaps::offloading(1_500), "192.0.2.1", "192.0.2.2");
+    let listener = t.listen();
+    let mut peers = Vec::new();
+    for port in 0..20 + optimists {
+        t.peer.set_port(1_000 + port);
+        t.syn(Offer { ts: false, wscale: Some(14), ..Offer::ALL });
+        expect!(t, "S.");
+        t.wait_ms(if port < 20 { 10 } else { 1 });
+        inject!(t, ".", seq(1), ack(1), win(65_535));
+        let (id, _) = t.stack.accept(listener).unwrap();
+        peers.push(Peer { port: t.peer.port(), id, iss: t.iss, sent: vec![0; 10], acked: 0 });
+    }
+    let data = vec![0; 1 << 20];
+    for ms in 0..150 {
+        let now = t.now;
+        for peer in &mut peers {
+            while t.stack.conn_mut(peer.id).unwrap().write(now, &data).is_ok() {}
+            peer.sent.push(*peer.sent.last().unwrap());
+        }
+        t.wait_ms(1);
+        for got in t.out.drain(..) {
+            let peer = peers.iter_mut().find(|peer| peer.port == got.dst.port()).unwrap();
+            let end = got.wire.seq.wrapping_sub(peer.iss) - 1 + got.payload.len() as u32;
+            let sent = peer.sent.last_mut().unwrap();
+            *sent = (*sent).max(end);
+        }
+        for (number, peer) in peers.iter_mut().enumerate() {
+            let arrived = peer.sent.len() - if number < 20 { 10 } else { 1 };
+            let line = if number < 20 { peer.acked + 12_500 } else { u32::MAX };
+            let acked = peer.sent[arrived].min(line);
+            if acked > peer.acked && (number < 20 || ms < 16) {
+                peer.acked = acked;
+                t.peer.set_port(peer.port);
+                t.iss = peer.iss;
+                t.inject_unpolled(&Seg::new(".").seq(1).ack(1 + acked).win(65_535));
+            }
+        }
+    }
+    (t, peers)
+}
+
+#[test]
+fn mem_16_optimistic_peers_leave_the_others_their_buffers() {
+    let ((alone, peers), (beside, all)) = (crowd(0), crowd(3));
+    for (peer, other) in peers.iter().zip(&all) {
+        let info = |t: &Trace, id| t.stack.conn(id).unwrap().info(t.now);
+        let (before, after) = (info(&alone, peer.id), info(&beside, other.id));
+        assert_eq!((after.sndbuf, after.notsent_bytes), (before.sndbuf, before.notsent_bytes));
+        assert!(other.acked > 1_000_000 && other.acked == peer.acked, "{} of {}", other.acked, peer.acked);
+    }
+    assert_eq!(beside.stack.counters().tcp_memory_pressures, 0);
+    // Three that would take everything have three fifths of 128 MiB, and what one write adds.
+    let held = beside.stack.memory_use().bytes - alone.stack.memory_use().bytes;
+    assert!((36 << 20..=96 << 20).contains(&held), "{held}");
 }

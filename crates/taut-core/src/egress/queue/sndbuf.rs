@@ -16,12 +16,16 @@
 //! `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all
 //! this off for the socket.
 //!
+//! Beyond Linux's maximum, no buffer is larger than half of what is left of the stack's memory before that is
+//! scarce. So n such connections leave 2/(n + 2) of it to all others, whatever their peers acknowledge. A
+//! sender cannot see what a path really delivers: with optimistic ACKs, a peer may claim any rate.
+//!
 //! While the stack's memory is scarce (`tcp_mem`), no buffer grows, and one whose write was refused has the least size
 //! until that is over (Linux halves it, `sk_stream_moderate_sndbuf`), so that its application waits.
 //!
 //! *Unsent* data should be bounded separately, by [`notsent_lowat`](super::notsent_lowat).
 
-use crate::buffers::{BufferTuning, tuned_max};
+use crate::buffers::{BufferTuning, Spare, tuned_max};
 use crate::words::Duration;
 
 /// Bytes that Linux adds to every segment for buffer bookkeeping, before rounding up to a power of two.
@@ -75,9 +79,14 @@ impl SendBuffer {
         Self { limit: initial, locked: false, nospace: false, squeezed: false }
     }
 
-    /// The limit in force; `pressed`: the stack's memory is scarce.
-    pub(crate) fn limit_now(&self, pressed: bool) -> u32 {
-        if pressed && self.squeezed { self.limit.min(SNDBUF_MIN) } else { self.limit }
+    /// The limit in force, when so much of the stack's memory is left.
+    pub(crate) fn limit_now(&self, spare: Spare) -> u32 {
+        let most = match () {
+            () if spare.pressed && self.squeezed => SNDBUF_MIN,
+            () if self.locked || self.limit <= FOLLOWS_MAX => return self.limit,
+            () => u32::try_from(spare.bytes / 2).unwrap_or(u32::MAX).max(FOLLOWS_MAX),
+        };
+        self.limit.min(most)
     }
 
     /// SO_SNDBUF: doubled, because the limit counts bookkeeping too, and locked.

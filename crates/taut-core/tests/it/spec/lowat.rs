@@ -286,6 +286,8 @@ fn lowat_12_a_set_buffer_or_option_has_no_such_mark() {
     for (options, stack) in cases {
         let mut rig = by_rate(100, options);
         rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", stack).unwrap();
+        // MEM-16 leaves others nothing here.
+        rig.stack.set_sysctl("net.ipv4.tcp_mem", "1000000 1000000 1000000").unwrap();
         rig.fill();
         let info = rig.info();
         assert!(info.wmem_queued >= info.sndbuf && info.notsent_bytes > 4_000_000, "{info:?}");
