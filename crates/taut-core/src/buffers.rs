@@ -22,4 +22,4 @@ pub(crate) use chunk::Chunk;
 pub(crate) use pool::{BufferPool, CHUNK_MIN};
 pub(crate) use queue::ChunkQueue;
 pub use tuning::BufferTuning;
-pub(crate) use tuning::tuned_max;
+pub(crate) use tuning::{Growth, tuned_max};

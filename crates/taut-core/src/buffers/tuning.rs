@@ -15,6 +15,9 @@ pub enum BufferTuning {
     FollowPath,
 }
 
+/// How a receive buffer may grow, not at all while memory is scarce; and the least RTT of our segments.
+pub(crate) type Growth = (Option<BufferTuning>, Option<Duration>);
+
 /// Below this round trip, the first limit of [`tuned_max`] shrinks with it. Linux 6.19: `tcp_rcvbuf_low_rtt`.
 const LOW_RTT: Duration = Duration::from_millis(1);
 

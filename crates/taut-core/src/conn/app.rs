@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::state::State;
 use super::{Conn, StackCx};
+use crate::buffers::Growth;
 use crate::egress::WriteFlags;
 use crate::egress::{Completion, Written};
 use crate::settings::options::{ConnOptions, Keepalive, SetOption, tos_field};
@@ -158,10 +159,13 @@ impl Conn {
 
     fn note_consumed(&mut self, cx: &mut StackCx<'_>, count: usize) {
         if count > 0 && self.state.may_receive() {
-            let least_rtt = self.tx.recovery().min_rtt();
-            let tuning = (!cx.pool.budget.is_pressed()).then_some(cx.config.tcp.buffers);
-            self.rx.on_consumed(cx.now, count, tuning, least_rtt);
+            self.rx.on_consumed(cx.now, count, self.growth(cx));
         }
+    }
+
+    pub(super) fn growth(&self, cx: &StackCx<'_>) -> Growth {
+        let tuning = (!cx.pool.budget.is_pressed()).then_some(cx.config.tcp.buffers);
+        (tuning, self.tx.recovery().min_rtt())
     }
 
     /// What the next read can return: unread bytes, or 1 for the end of the stream. Linux: `TCP_INQ`.

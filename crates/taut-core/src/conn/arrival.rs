@@ -242,6 +242,8 @@ impl Conn {
     /// Window and PAWS. `None` lets the segment pass.
     fn reject(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, range: Range<u64>) -> Option<Consequence> {
         let rst = header.flags.contains(TcpFlags::RST);
+        // A FIN takes a position, but no room: at a closed window it is taken, as by Linux (6.18).
+        let is_bare_fin = header.flags.contains(TcpFlags::FIN) && range.end - range.start == 1;
         let timestamps = &self.agreed.timestamps;
         let old = match header.options.timestamps {
             Some(peer) if timestamps.on && !rst => {
@@ -252,7 +254,7 @@ impl Conn {
         };
         if old {
             cx.counters.paws_estab += 1;
-        } else if self.rx.accepts(&range) {
+        } else if self.rx.accepts(&range) || (is_bare_fin && self.rx.accepts(&(range.start..range.start))) {
             return None;
         } else {
             cx.counters.tcp_out_of_window += 1;
@@ -429,7 +431,8 @@ impl Conn {
             config: &cx.config.receive,
             echo_rtt,
             srtt: recovery.srtt(),
-            rto: recovery.rto(),
+            rto: recovery.rto(&cx.config.recovery),
+            growth: self.growth(cx),
             announced_mss: self.agreed.announced_mss(),
         };
         let received = self.rx.receive(&receive, start, payload, fin, gso_size, cx.pool);

@@ -139,8 +139,11 @@ impl Conn {
     pub(super) fn on_fin(&mut self, cx: &mut StackCx<'_>) {
         self.state = self.state.on_fin();
         self.news.readable = true;
-        if self.state == State::TimeWait {
-            self.enter_time_wait(cx);
+        match self.state {
+            State::TimeWait => self.enter_time_wait(cx),
+            // Our FIN, with the ACK, may follow at once.
+            State::CloseWait => {}
+            _ => self.rx.owe_ack(),
         }
     }
 

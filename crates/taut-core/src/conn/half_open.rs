@@ -141,7 +141,7 @@ impl HalfOpen {
         }
         self.syns.sent = sent.saturating_add(1);
         self.syn_ack_due = false;
-        self.deadline = cx.now + backed_off(RTO_INIT, retries);
+        self.deadline = cx.now + backed_off(RTO_INIT, retries, cx.config.recovery.rto_max);
         let options = TcpOptions { accecn: stamp.option, ..self.agreed.syn_options(cx.now) };
         let window = u16::try_from(self.rcvbuf).unwrap_or(u16::MAX);
         let flags = TcpFlags::SYN | TcpFlags::ACK | stamp.flags;
@@ -179,6 +179,7 @@ impl HalfOpen {
     /// The deadline has passed.
     pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>, options: &ConnOptions) -> Waited {
         self.deadline = Instant::NEVER;
+        cx.counters.tcp_timeouts += 1;
         let waited = self.handshake.waited(cx.now);
         let is_over = options.user_timeout.is_some_and(|timeout| waited >= timeout);
         if self.syns.retries >= cx.config.tcp.synack_retries || is_over {

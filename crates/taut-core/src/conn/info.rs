@@ -226,7 +226,7 @@ impl Conn {
             rtt: recovery.srtt(),
             rttvar: recovery.rttvar(),
             min_rtt: recovery.min_rtt(),
-            rto: recovery.rto(),
+            rto: recovery.rto(&config.recovery),
             backoff: recovery.backoff(),
             retransmits: if self.state.is_synchronized() { recovery.timeouts() } else { self.syns.retries },
             probes: self.unanswered_probes(),

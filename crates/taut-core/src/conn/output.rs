@@ -134,13 +134,13 @@ impl Conn {
                 cx.counters.tcp_spurious_rtx_host_queues += u64::from(not_now.own_copy);
                 // In the line for the device, it may wait although everything is acknowledged.
                 if self.tx.awaits_turn() && self.tx.recovery().packets_out() == 0 {
-                    self.arm_window_probe(cx.now);
+                    self.arm_window_probe(cx);
                 }
             }
             Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(not_now.is_new),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
             Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery().packets_out() == 0 => {
-                self.arm_window_probe(cx.now);
+                self.arm_window_probe(cx);
             }
             _ => {}
         }
@@ -165,7 +165,7 @@ impl Conn {
             self.handshake.note_sent(cx.now);
         }
         self.syns.sent = self.syns.sent.saturating_add(1);
-        self.arm_syn(cx.now);
+        self.arm_syn(cx);
         let rest = TcpHeader {
             ack: if flags.contains(TcpFlags::ACK) { seq::wire(self.rx.nxt()) } else { 0 },
             flags: flags | stamp.flags,

@@ -132,7 +132,7 @@ impl Conn {
     pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
         let config = cx.config;
         if config.mtu.probing == MtuProbing::Off
-            || !timed_out.has_lasted(cx.now, config.tcp.retries1)
+            || !timed_out.has_lasted(cx.now, config.tcp.retries1, &config.recovery)
             || !self.state.is_synchronized()
         {
             return;

@@ -7,7 +7,7 @@
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{Gate, TimedOut};
-use crate::recovery::{RTO_INIT, RTO_MAX};
+use crate::recovery::RTO_INIT;
 use crate::words::{ConnError, Duration, Instant};
 
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
@@ -61,9 +61,9 @@ impl Timers {
     }
 }
 
-/// `base` doubled `times` times, bounded.
-pub(super) fn backed_off(base: Duration, times: u8) -> Duration {
-    (base * (1 << times.min(20))).min(RTO_MAX)
+/// `base` doubled `times` times, up to `max`.
+pub(super) fn backed_off(base: Duration, times: u8, max: Duration) -> Duration {
+    (base * (1 << times.min(20))).min(max)
 }
 
 impl Conn {
@@ -109,7 +109,8 @@ impl Conn {
         self.timers.timeouts = self.timers.timeouts.wrapping_add(1);
         // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive. But nobody
         // waits for the data of an orphan.
-        let answers = self.tx.window_bytes() == 0 && cx.now.since(self.timers.arrived) <= RTO_MAX;
+        let answers =
+            self.tx.window_bytes() == 0 && cx.now.since(self.timers.arrived) <= cx.config.recovery.rto_max;
         if answers && !self.flags.orphan {
             self.tx.excuse_timeout();
         } else if self.must_go(cx) {
@@ -143,7 +144,7 @@ impl Conn {
     /// (JUMP-1).
     fn is_soon(&self, cx: &StackCx<'_>, timed_out: TimedOut) -> bool {
         let attempts = self.attempts_max(cx, timed_out.waited);
-        self.user_timeout().is_none() && !timed_out.has_lasted(cx.now, attempts)
+        self.user_timeout().is_none() && !timed_out.has_lasted(cx.now, attempts, &cx.config.recovery)
     }
 
     /// How many attempts are answered by nothing before the connection is given up. `waited`: the time before
@@ -163,7 +164,7 @@ impl Conn {
     /// time before this attempt. Linux: `tcp_orphan_retries`.
     fn orphan_retries(cx: &StackCx<'_>, waited: Duration) -> u8 {
         match cx.config.tcp.orphan_retries {
-            0 if waited < RTO_MAX => ORPHAN_RETRIES,
+            0 if waited < cx.config.recovery.rto_max => ORPHAN_RETRIES,
             retries => retries,
         }
     }
@@ -188,7 +189,7 @@ impl Conn {
 
     fn on_syn_timeout(&mut self, cx: &mut StackCx<'_>) {
         let most = match self.state {
-            State::SynSent => cx.config.tcp.syn_retries,
+            State::SynSent => cx.config.tcp.syn_retries.saturating_add(cx.config.tcp.syn_linear_timeouts),
             // Linux: once more, because the connection is in use.
             _ if self.is_fast_child() => cx.config.tcp.synack_retries.saturating_add(1),
             _ => cx.config.tcp.synack_retries,
@@ -196,7 +197,7 @@ impl Conn {
         let waited = self.handshake.waited(cx.now);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         let is_last = self.syns.retries >= most || user_timeout;
-        cx.counters.tcp_timeouts += u64::from(self.state == State::SynSent);
+        cx.counters.tcp_timeouts += 1;
         self.suspect_syn_data(self.syns.retries.saturating_add(1), is_last);
         if is_last {
             if self.state == State::SynSent {
@@ -210,16 +211,19 @@ impl Conn {
     }
 
     /// A SYN left: sets the time of its retransmission.
-    pub(super) fn arm_syn(&mut self, now: Instant) {
-        self.timers.phase = now + backed_off(RTO_INIT, self.syns.retries);
+    pub(super) fn arm_syn(&mut self, cx: &StackCx<'_>) {
+        let linear = if self.state == State::SynSent { cx.config.tcp.syn_linear_timeouts } else { 0 };
+        let times = self.syns.retries.saturating_sub(linear);
+        self.timers.phase = cx.now + backed_off(RTO_INIT, times, cx.config.recovery.rto_max);
     }
 
     /// Nothing is in flight, and data is queued that no ACK will release: arms the timer that probes the
     /// peer's window or ends the cork (RFC 9293 §3.8.6.1).
-    pub(super) fn arm_window_probe(&mut self, now: Instant) {
+    pub(super) fn arm_window_probe(&mut self, cx: &StackCx<'_>) {
         if self.timers.phase == Instant::NEVER {
-            let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
-            self.timers.phase = now + backed_off(base, self.timers.window_probe_backoff);
+            let config = &cx.config.recovery;
+            let base = self.tx.recovery().rto(config).max(WINDOW_PROBE_MIN);
+            self.timers.phase = cx.now + backed_off(base, self.timers.window_probe_backoff, config.rto_max);
             if let Some(timeout) = self.user_timeout().filter(|_| self.timers.unanswered > 0) {
                 self.timers.phase = self.timers.phase.min(self.timers.arrived + timeout);
             }
@@ -262,7 +266,7 @@ impl Conn {
         self.timers.window_probe_backoff = self.timers.window_probe_backoff.saturating_add(1);
         cx.counters.tcp_win_probe += 1;
         self.flags.window_probe_due = true;
-        self.arm_window_probe(cx.now);
+        self.arm_window_probe(cx);
     }
 
     /// An attempt that nothing has answered yet. Ends the connection, and returns false, if there were too many. A peer that
@@ -271,12 +275,13 @@ impl Conn {
         let asked = self.timers.unanswered > 0;
         let since = asked.then_some(self.timers.arrived);
         // The time that has just passed.
-        let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
+        let rto_max = cx.config.recovery.rto_max;
+        let base = self.tx.recovery().rto(&cx.config.recovery).max(WINDOW_PROBE_MIN);
         let backoff = self.timers.window_probe_backoff;
-        let waited = backed_off(base, backoff);
+        let waited = backed_off(base, backoff, rto_max);
         // A peer that answers and keeps its window closed does not keep a connection that nobody holds for ever. Linux:
         // `tcp_probe_timer`.
-        let over = self.flags.orphan && waited >= RTO_MAX && backoff >= cx.config.tcp.orphan_retries;
+        let over = self.flags.orphan && waited >= rto_max && backoff >= cx.config.tcp.orphan_retries;
         if self.must_go(cx) {
             self.abort_for_memory(cx);
             return false;
@@ -303,7 +308,7 @@ impl Conn {
         let attempts = self.timers.unanswered;
         if self.count_attempt(cx) {
             self.timers.window_probe_backoff = attempts;
-            self.arm_window_probe(cx.now);
+            self.arm_window_probe(cx);
         }
     }
 

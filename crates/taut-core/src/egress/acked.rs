@@ -24,8 +24,9 @@ pub(crate) struct TimedOut {
 
 impl TimedOut {
     /// Whether nothing has been answered for as long as so many retransmissions take with an RTO of 200 ms.
-    pub(crate) fn has_lasted(self, now: Instant, retransmissions: u8) -> bool {
-        has_lasted(self.since.map_or(Duration::ZERO, |since| now.since(since)), retransmissions)
+    pub(crate) fn has_lasted(self, now: Instant, retransmissions: u8, config: &RecoveryConfig) -> bool {
+        let waited = self.since.map_or(Duration::ZERO, |since| now.since(since));
+        has_lasted(waited, retransmissions, config.rto_max)
     }
 }
 
@@ -140,7 +141,7 @@ impl Sender {
         }
         let since = self.recovery.first_timeout_at();
         let before = self.recovery.timeouts();
-        let waited = self.recovery.rto();
+        let waited = self.recovery.rto(cx.recovery);
         self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
         self.due = true;
         let timeouts = self.recovery.timeouts();

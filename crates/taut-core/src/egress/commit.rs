@@ -59,7 +59,7 @@ impl Sender {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, shared);
                 if mode == Mode::TailProbe {
-                    self.recovery.on_tail_probe_sent(departure);
+                    self.recovery.on_tail_probe_sent(departure, cx.recovery);
                     // Of new data too (Linux).
                     counters.tcp_loss_probes += 1;
                 }
@@ -154,7 +154,7 @@ impl Sender {
             let packets_out = self.recovery.packets_out();
             self.congestion.note_limited(cx.now, packets_out, self.nxt, self.una(), cwnd_limited);
             if self.recovery.state() == CaState::Open && !self.buffer.nospace {
-                self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.congestion);
+                self.congestion.restrain_unused(cx.now, self.recovery.rto(cx.recovery), cx.congestion);
             }
         }
         if why == Blocked::PeerWindow && self.congestion.paces() {

@@ -166,7 +166,7 @@ impl Sender {
     /// the path.
     pub(crate) fn restart_after_idle(&mut self, cx: &SendCx<'_>) {
         if self.data_segs_out > 0 {
-            let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto());
+            let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto(cx.recovery));
             self.congestion.on_idle_restart(cx.now, sent_at, rto, cx.max_pacing_rate, cx.congestion);
         }
     }

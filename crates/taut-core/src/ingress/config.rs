@@ -14,6 +14,8 @@ pub struct ReceiveConfig {
     pub moderate_rcvbuf: bool,
     /// The longest time that an ACK which repeats SACK blocks may wait. Linux: `tcp_comp_sack_delay_ns`.
     pub comp_sack_delay: Duration,
+    /// The same as a percentage of the round trip. Linux: `tcp_comp_sack_rtt_percent`.
+    pub comp_sack_rtt_percent: u16,
     /// The most ACKs that such a wait may replace; 0 sends each at once. Linux: `tcp_comp_sack_nr`.
     pub comp_sack_nr: u8,
 }
@@ -25,7 +27,15 @@ impl Default for ReceiveConfig {
             rmem_max: BufferSizes::MAX_BYTES / 2,
             moderate_rcvbuf: true,
             comp_sack_delay: Duration::from_millis(1),
+            comp_sack_rtt_percent: 33,
             comp_sack_nr: 44,
         }
+    }
+}
+
+impl ReceiveConfig {
+    /// How long an ACK may wait, in time and in percent of the round trip, and how many ACKs.
+    pub(super) const fn compression(&self) -> (Duration, u16, u8) {
+        (self.comp_sack_delay, self.comp_sack_rtt_percent, self.comp_sack_nr)
     }
 }

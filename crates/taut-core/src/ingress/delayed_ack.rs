@@ -18,8 +18,6 @@ const RCV_MSS_MIN: u16 = 536;
 
 /// A sender without RACK counts three duplicate ACKs (RFC 5681 §3.2): these are never combined.
 const DUPS_MIN: u8 = 3;
-/// ACKs of out-of-order data wait at most for this fraction of a round trip. Linux 4.18: 5 %.
-const COMPRESSED_RTT_DIVISOR: u64 = 20;
 
 const QUICKACK: u8 = 1;
 const INTERACTIVE: u8 = 2;
@@ -60,6 +58,8 @@ pub(crate) struct Arrival {
     pub(crate) gso_size: u16,
     /// It was the next segment expected, and left no hole.
     pub(crate) in_order: bool,
+    /// The peer's FIN was reached.
+    pub(crate) fin: bool,
     /// The MSS that we announced: no segment is longer.
     pub(crate) advmss: u16,
     /// RCV.WND.
@@ -74,8 +74,8 @@ pub(crate) struct Arrival {
     pub(crate) reordered: bool,
     /// Round-trip time as this receiver measures it, if known.
     pub(crate) rcv_rtt: Option<Duration>,
-    /// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_nr`.
-    pub(crate) compression: (Duration, u8),
+    /// `tcp_comp_sack_delay_ns`, `tcp_comp_sack_rtt_percent` and `tcp_comp_sack_nr`.
+    pub(crate) compression: (Duration, u16, u8),
 }
 
 impl DelayedAck {
@@ -152,7 +152,11 @@ impl DelayedAck {
         self.estimate_mss(arrival);
         self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));
         self.follow_gaps(now, arrival);
-
+        if arrival.fin {
+            // Our own FIN mostly follows at once, with the ACK. Linux: interactive mode in CLOSE-WAIT.
+            self.pending = self.pending.saturating_add(1);
+            self.flags |= INTERACTIVE;
+        }
         // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once. Linux: that
         // segment alone (`ICSK_ACK_NOW`); those that follow are acknowledged as they are without a hole.
         if !arrival.reordered {
@@ -183,7 +187,7 @@ impl DelayedAck {
     /// reordered packets would be answered with as many ACKs, each of which repeats everything in the one
     /// before it.
     fn compresses(&mut self, now: Instant, arrival: &Arrival) -> bool {
-        let (longest, most) = arrival.compression;
+        let (longest, percent, most) = arrival.compression;
         let rtt = [arrival.rcv_rtt, arrival.srtt].into_iter().flatten().min();
         let urgent = self.flags & (QUICKACK | NOW) != 0 || (self.quick > 0 && self.flags & INTERACTIVE == 0);
         let Some(rtt) = rtt.filter(|_| !urgent && self.compressed < most) else { return false };
@@ -192,7 +196,7 @@ impl DelayedAck {
             return false;
         }
         self.compressed += 1;
-        self.deadline = self.deadline.min(now + longest.min(rtt / COMPRESSED_RTT_DIVISOR));
+        self.deadline = self.deadline.min(now + longest.min(rtt * u64::from(percent) / 100));
         true
     }
 

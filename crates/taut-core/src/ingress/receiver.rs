@@ -13,7 +13,7 @@ use super::read_queue::ReadQueue;
 use super::reassembly::{Reassembly, SackBlocks};
 use super::recv_window::RecvWindow;
 use super::rmem::Squeezed;
-use crate::buffers::{BufferPool, BufferTuning};
+use crate::buffers::{BufferPool, Growth};
 use crate::words::{Duration, Instant, seq};
 
 /// No FIN was seen.
@@ -52,6 +52,7 @@ pub(crate) struct ReceiveCx<'a> {
     /// As the sending half knows them.
     pub(crate) srtt: Option<Duration>,
     pub(crate) rto: Duration,
+    pub(crate) growth: Growth,
     /// MSS we announced: no segment is longer.
     pub(crate) announced_mss: u16,
 }
@@ -152,6 +153,8 @@ impl Receiver {
         let taken = self.take(start, payload, fin, cx.config.rmem.min, pool);
         if taken.reordered {
             self.reassembly.gap_segs = self.reassembly.gap_segs.wrapping_add(segs);
+            let end = self.reassembly.end().unwrap_or(0);
+            self.window.on_reordered(end, self.delayed_ack.rcv_mss(), cx.growth);
         }
         if taken.in_order > 0 {
             // Timestamps tick in milliseconds; our own segments measure a shorter path better.
@@ -162,6 +165,7 @@ impl Receiver {
             len,
             gso_size,
             in_order: !taken.ack_now,
+            fin: taken.fin,
             advmss: cx.announced_mss,
             rcv_wnd: self.window.window(),
             can_grow: self.window.can_grow(
@@ -173,7 +177,7 @@ impl Receiver {
             rto: cx.rto,
             reordered: taken.reordered,
             rcv_rtt: self.window.rtt(),
-            compression: (cx.config.comp_sack_delay, cx.config.comp_sack_nr),
+            compression: cx.config.compression(),
         };
         self.delayed_ack.on_data(cx.now, &arrival);
         // Linux: `tcp_sack_new_ofo_skb`, which sends the withheld ACK before there are more blocks than fit.
@@ -248,7 +252,7 @@ impl Receiver {
         if self.nxt() == self.fin_at {
             self.window.advance_to(self.fin_at + 1);
             taken.fin = true;
-            taken.ack_now = true;
+            taken.ack_now |= !fin; // It waited for what fills the hole.
             taken.reordered = false;
         }
         taken
@@ -297,13 +301,7 @@ impl Receiver {
     }
 
     /// The application has read bytes: the window may open far enough to notify the peer. No `tuning` while memory is scarce.
-    pub(crate) fn on_consumed(
-        &mut self,
-        now: Instant,
-        count: usize,
-        tuning: Option<BufferTuning>,
-        least_rtt: Option<Duration>,
-    ) {
+    pub(crate) fn on_consumed(&mut self, now: Instant, count: usize, (tuning, least_rtt): Growth) {
         let mss = self.delayed_ack.rcv_mss();
         let unread = self.queue.len();
         self.window.on_copied_to_user(now, count, unread, mss, tuning, least_rtt);

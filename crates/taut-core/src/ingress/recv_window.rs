@@ -10,7 +10,7 @@
 
 use core::ops::Range;
 
-use crate::buffers::{BufferTuning, tuned_max};
+use crate::buffers::{BufferTuning, Growth, tuned_max};
 use crate::words::{Duration, Instant};
 
 /// RFC 7323 §2.3: the largest shift.
@@ -309,18 +309,42 @@ impl RecvWindow {
                 // While the rate doubles, what was read is a round trip old, two where a loss held it up, and another
                 // passes until the window arrives.
                 let times = if copied >= space / 2 * 3 { 16 } else { 2 };
-                let window = Duration::from_micros(self.least_us.into());
-                let least_rtt =
-                    least_rtt.map(|rtt| if self.least_us < u16::MAX { rtt.min(window) } else { rtt });
-                let path_max = tuned_max(tuning, FOLLOWS_MAX, times, copied, span, least_rtt);
-                let most = path_max.min(self.rcvbuf_max.into());
-                let wanted = wanted.min(most) as u32;
-                self.rcvbuf = self.rcvbuf.max(wanted);
+                self.grow_to(wanted, tuning, times, (copied, span), least_rtt);
             }
             self.space = copied;
         }
         self.copied = 0;
         self.space_at = now;
+    }
+
+    /// New data lies beyond a hole, up to `end`. The application cannot read it until the hole is filled, a
+    /// round trip or more: it needs room beside what the peer sends meanwhile. Linux 6.17. Here the window
+    /// grows with the buffer; what was read in two round trips bounds it, so that a hole that is never filled
+    /// gains nothing.
+    pub(crate) fn on_reordered(&mut self, end: u64, mss: u16, (tuning, least_rtt): Growth) {
+        if let Some(tuning) = tuning.filter(|_| !self.locked) {
+            let space = u64::from(self.space);
+            let waiting = end.saturating_sub(self.rcv_nxt).min(2 * space);
+            let wanted = 2 * space + GROWTH_SEGMENTS * u64::from(mss) + waiting;
+            let rtt = Duration::from_micros(self.rtt_us.into());
+            self.grow_to(wanted, tuning, 2, (space, rtt), least_rtt);
+        }
+    }
+
+    /// The buffer becomes `wanted` bytes, as far as a path that delivers `read` bytes in that time may have.
+    fn grow_to(
+        &mut self,
+        wanted: u64,
+        tuning: BufferTuning,
+        times: u64,
+        read: (u64, Duration),
+        least_rtt: Option<Duration>,
+    ) {
+        let window = Duration::from_micros(self.least_us.into());
+        let least_rtt = least_rtt.map(|rtt| if self.least_us < u16::MAX { rtt.min(window) } else { rtt });
+        let path_max = tuned_max(tuning, FOLLOWS_MAX, times, read.0, read.1, least_rtt);
+        let wanted = wanted.min(path_max).min(self.rcvbuf_max.into()) as u32;
+        self.rcvbuf = self.rcvbuf.max(wanted);
     }
 }
 

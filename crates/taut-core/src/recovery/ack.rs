@@ -234,7 +234,7 @@ impl Base {
         let head = f.log.first();
         if out.advanced {
             // RFC 6298 §5.2, §5.3. The new head may wait below TCP for its departure.
-            f.rto_at = head.map(|head| head.sent_at.max(*now) + self.rto());
+            f.rto_at = head.map(|head| head.sent_at.max(*now) + self.rto(ack.cfg));
             // RFC 2018 §8: the new head was acknowledged selectively, so the peer may have dropped it.
             f.reneging = head.is_some_and(|head| head.has(SACKED));
             if f.reneging {
@@ -246,7 +246,7 @@ impl Base {
         {
             // Packets that were sent before the last transmission of the head are still arriving: it is too
             // early for an answer to the head. (Linux.)
-            f.rto_at = Some(head.sent_at.max(*now) + self.rto());
+            f.rto_at = Some(head.sent_at.max(*now) + self.rto(ack.cfg));
         }
     }
 
@@ -270,7 +270,7 @@ impl Base {
                 let counts = self.una >= input.ack && delivered.acked_segs > 0;
                 let echoed = input
                     .timestamp_echo_rtt
-                    .filter(|&rtt| counts && rtt <= self.longest_echo(now, resent_at));
+                    .filter(|&rtt| counts && rtt <= self.longest_echo(now, resent_at, cfg));
                 (oldest.or(echoed)?, newest.or(echoed))
             }
         };
@@ -287,9 +287,9 @@ impl Base {
     /// acknowledged did. The first retransmission, or timeout, came within two RTOs of the first transmission: a tail loss
     /// probe, which sends something else, may have come before it.
     #[cold]
-    fn longest_echo(&self, now: Instant, resent_at: Option<Instant>) -> Duration {
+    fn longest_echo(&self, now: Instant, resent_at: Option<Instant>, cfg: &RecoveryConfig) -> Duration {
         let since = resent_at.map_or(Duration::ZERO, |at| now.since(at));
-        since + rto::timeout(&self.rtt, 0) * 2 + ECHO_TICK
+        since + rto::timeout(&self.rtt, 0, cfg.rto_max) * 2 + ECHO_TICK
     }
 
     // ---- judge_tail_probe ----

@@ -8,6 +8,9 @@ use crate::words::Duration;
 pub struct RecoveryConfig {
     /// Lowest retransmission timeout, as a floor on the variance term. Linux: `tcp_rto_min_us`.
     pub rto_min: Duration,
+    /// Longest wait between retransmissions, window probes or SYNs; RFC 6298 §2.5 requires at least 60 s.
+    /// Linux: `tcp_rto_max_ms`.
+    pub rto_max: Duration,
     /// Tail loss probes (RFC 8985 §7). Linux: `tcp_early_retrans`, 3 on, 0 off.
     pub tail_loss_probes: bool,
     /// F-RTO (RFC 5682): new data shows whether a timeout was spurious. Linux: `tcp_frto`, 2 on, 0 off.
@@ -22,6 +25,7 @@ impl Default for RecoveryConfig {
     fn default() -> Self {
         Self {
             rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(120),
             tail_loss_probes: true,
             frto: true,
             fixed_reorder_window: false,

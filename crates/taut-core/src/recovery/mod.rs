@@ -45,7 +45,7 @@ pub(crate) use mtu_probe::MtuProbeFate;
 use rack::Rack;
 use rules::frto::Frto;
 use rules::prr::Prr;
-pub(crate) use rules::rto::{RTO_INIT, RTO_MAX, has_lasted};
+pub(crate) use rules::rto::{RTO_INIT, has_lasted};
 use rules::rtt::Rtt;
 use rules::undo::Undo;
 pub(crate) use states::CaState;
@@ -292,8 +292,8 @@ impl Recovery {
     }
 
     /// Current timeout, backoff included.
-    pub(crate) fn rto(&self) -> Duration {
-        self.base.rto()
+    pub(crate) fn rto(&self, cfg: &RecoveryConfig) -> Duration {
+        self.base.rto(cfg)
     }
 
     pub(crate) const fn backoff(&self) -> u8 {
@@ -372,8 +372,8 @@ impl Recovery {
 
 impl Base {
     /// Current timeout, backoff included.
-    fn rto(&self) -> Duration {
-        rules::rto::timeout(&self.rtt, self.backoff)
+    fn rto(&self, cfg: &RecoveryConfig) -> Duration {
+        rules::rto::timeout(&self.rtt, self.backoff, cfg.rto_max)
     }
 }
 

@@ -88,13 +88,13 @@ impl Recovery {
     }
 
     /// The probe that was due leaves at `departure`, as new data or as a repetition.
-    pub(crate) fn on_tail_probe_sent(&mut self, departure: Instant) {
+    pub(crate) fn on_tail_probe_sent(&mut self, departure: Instant, cfg: &RecoveryConfig) {
         let Self { base, flight: Some(flight) } = self else { return };
         flight.tail_probe_due = false;
         let is_retransmission = flight.tail_probe.is_some_and(|probe| probe.is_retransmission);
         flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission });
         flight.tail_probe_at = None;
-        flight.rto_at = Some(departure + base.rto());
+        flight.rto_at = Some(departure + base.rto(cfg));
     }
 
     /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout takes over.

@@ -107,22 +107,22 @@ fn an_idle_connection_stays_small() {
 #[test]
 fn rto_follows_rfc_6298_with_the_floor_on_the_variance_term() {
     let mut rtt = Rtt::new();
-    let floor = Duration::from_millis(200);
-    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_secs(1));
+    let RecoveryConfig { rto_min: floor, rto_max, .. } = RecoveryConfig::default();
+    let timeout = |rtt: &Rtt, times| rules::rto::timeout(rtt, times, rto_max);
+    assert_eq!(timeout(&rtt, 0), Duration::from_secs(1));
     // SRTT = 40, RTTVAR = 20: 4·20 is below the floor.
     rtt.sample(Duration::from_millis(40), 0, 0, floor);
-    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(240));
-    assert_eq!(rules::rto::timeout(&rtt, 2), Duration::from_millis(960), "each timeout doubles it");
-    assert_eq!(rules::rto::timeout(&rtt, 20), Duration::from_secs(120));
+    assert_eq!(timeout(&rtt, 0), Duration::from_millis(240));
+    assert_eq!(timeout(&rtt, 2), Duration::from_millis(960), "each timeout doubles it");
+    assert_eq!(timeout(&rtt, 20), Duration::from_secs(120));
     // SRTT = 400, RTTVAR = 200; then R = 480: RTTVAR = 3/4·200 + 1/4·80 = 170, SRTT = 410. The sum follows a
     // falling variation only at the end of a round, by a quarter: 800 − (800 − 680)/4 = 770.
     let mut rtt = Rtt::new();
     rtt.sample(Duration::from_millis(400), 0, 10, floor);
-    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(1200));
+    assert_eq!(timeout(&rtt, 0), Duration::from_millis(1200));
     rtt.sample(Duration::from_millis(480), 5, 20, floor);
-    assert_eq!(rtt.srtt(), Some(Duration::from_millis(410)));
-    assert_eq!(rtt.rttvar(), Duration::from_millis(170));
-    assert_eq!(rules::rto::timeout(&rtt, 0), Duration::from_millis(410 + 800));
+    assert_eq!((rtt.srtt(), rtt.rttvar()), (Some(Duration::from_millis(410)), Duration::from_millis(170)));
+    assert_eq!(timeout(&rtt, 0), Duration::from_millis(410 + 800));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn tail_loss_is_probed_and_then_recovered() {
     let range = w.rec.tail_probe_range(MSS).unwrap();
     assert_eq!(range, seg(9)..seg(10));
     w.rec.on_transmit(w.now, range, MSS, SendKind::TailProbe, &w.cfg);
-    w.rec.on_tail_probe_sent(w.now);
+    w.rec.on_tail_probe_sent(w.now, &w.cfg);
     assert_eq!(w.rec.mode(), Mode::Normal, "one probe");
     assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_millis(300), RecoveryTimer::Rto)));
     w.pass(100);
@@ -323,7 +323,7 @@ fn probe_that_repaired_a_loss_costs_one_reduction() {
     let _ = w.fire();
     let range = w.rec.tail_probe_range(MSS).unwrap();
     w.rec.on_transmit(w.now, range, MSS, SendKind::TailProbe, &w.cfg);
-    w.rec.on_tail_probe_sent(w.now);
+    w.rec.on_tail_probe_sent(w.now, &w.cfg);
     w.pass(100);
     assert!(!w.ack(10, &[]).tail_probe_repaired);
     let cwnd = w.cc.cwnd();
@@ -389,7 +389,7 @@ fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     w.rec.on_tail_probe_blocked();
     assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Repair));
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
-    assert_eq!(w.rec.rto(), Duration::from_millis(600));
+    assert_eq!(w.rec.rto(&w.cfg), Duration::from_millis(600));
     assert_eq!(w.rec.first_timeout_at(), Some(w.now));
     assert_eq!(w.resend(), Some(seg(0)..seg(1)));
     w.pass(20);

@@ -52,7 +52,7 @@ impl Recovery {
                 flight.tail_probe_due = true;
                 flight.tail_probe_at = None;
                 // RFC 8985 §7.3: the probe replaces a timeout that is due now, too.
-                flight.rto_at = Some(now + base.rto());
+                flight.rto_at = Some(now + base.rto(cfg));
             }
             Some(RecoveryTimer::Rto) => base.on_rto(flight, now, cc, cfg),
         }
@@ -119,7 +119,7 @@ impl Base {
         self.timeouts = self.timeouts.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
         f.first_timeout_at.get_or_insert(now);
-        f.rto_at = Some(now + self.rto());
+        f.rto_at = Some(now + self.rto(cfg));
     }
 
     /// Marks the head lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).

@@ -48,7 +48,7 @@ impl Recovery {
         // retransmission of the head.
         let repeats_head = || flight.log.first().is_some_and(|head| range.start <= head.start);
         if idle || (kind != SendKind::New && repeats_head()) {
-            flight.rto_at = Some(now + base.rto());
+            flight.rto_at = Some(now + base.rto(cfg));
         }
         let segs = match kind {
             // Data that was never sent before.

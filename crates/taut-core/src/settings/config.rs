@@ -101,8 +101,10 @@ pub struct TcpConfig {
     pub sack: bool,
     /// RFC 7323 window scaling. Linux: `tcp_window_scaling`.
     pub window_scaling: bool,
-    /// SYN retransmissions before `connect` gives up. Linux: `tcp_syn_retries`.
+    /// SYN retransmissions before `connect` gives up, beside the linear ones. Linux: `tcp_syn_retries`.
     pub syn_retries: u8,
+    /// SYN retransmissions before the wait of a second doubles. Linux: `tcp_syn_linear_timeouts`.
+    pub syn_linear_timeouts: u8,
     /// SYN-ACK retransmissions. Linux: `tcp_synack_retries`.
     pub synack_retries: u8,
     /// Whether SYNs are answered by cookies. Linux: `tcp_syncookies`.
@@ -137,6 +139,7 @@ impl Default for TcpConfig {
             sack: true,
             window_scaling: true,
             syn_retries: 6,
+            syn_linear_timeouts: 4,
             synack_retries: 5,
             syncookies: SynCookies::WhenFull,
             retries1: 3,

@@ -309,7 +309,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 72] = [
+static TABLE: [Setting; 75] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.icmp_msgs_burst", icmp.msgs_burst: 0 => INT_MAX),
@@ -331,6 +331,7 @@ static TABLE: [Setting; 72] = [
     setting!("net.ipv4.tcp_base_mss", mtu.base_mss: 48 => u16::MAX),
     setting!("net.ipv4.tcp_comp_sack_delay_ns", receive.comp_sack_delay: 0 => u64::from(u32::MAX); NS),
     setting!("net.ipv4.tcp_comp_sack_nr", receive.comp_sack_nr: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_comp_sack_rtt_percent", receive.comp_sack_rtt_percent: 1 => 1_000),
     Setting {
         name: "net.ipv4.tcp_congestion_control",
         get: |config| config.congestion.control.to_string(),
@@ -380,9 +381,11 @@ static TABLE: [Setting; 72] = [
     setting!("net.ipv4.tcp_retries1", tcp.retries1: 0 => u8::MAX),
     setting!("net.ipv4.tcp_retries2", tcp.retries2: 0 => u8::MAX),
     setting!("net.ipv4.tcp_rmem", receive.rmem: sizes),
+    setting!("net.ipv4.tcp_rto_max_ms", recovery.rto_max: 1_000 => 120_000; MS),
     setting!("net.ipv4.tcp_rto_min_us", recovery.rto_min: 1 => 120_000_000; US),
     setting!("net.ipv4.tcp_sack", tcp.sack: switch),
     setting!("net.ipv4.tcp_slow_start_after_idle", congestion.slow_start_after_idle: switch),
+    setting!("net.ipv4.tcp_syn_linear_timeouts", tcp.syn_linear_timeouts: 0 => 127),
     setting!("net.ipv4.tcp_syn_retries", tcp.syn_retries: 1 => 127),
     setting!("net.ipv4.tcp_synack_retries", tcp.synack_retries: 0 => u8::MAX),
     setting!("net.ipv4.tcp_syncookies", tcp.syncookies: SYN_COOKIES),

@@ -4,7 +4,7 @@
 use crate::support;
 
 use support::trace::{Offer, Seg, Trace};
-use taut_core::{Blocked, Fate, Frame, RxChecksum, RxPacket, SetOption, WriteFlags};
+use taut_core::{Blocked, Fate, Frame, RxChecksum, RxPacket, SetOption, State, WriteFlags};
 
 /// Established, with the quick ACKs of the start used up: the peer is at 1601.
 #[track_caller]
@@ -444,4 +444,44 @@ fn autocork_waits_for_a_completion_but_never_at_the_head() {
     inject!(t, ".", seq(1), ack(191));
     t.write(10);
     expect!(t, "P.", seq(191), len(10));
+}
+
+#[test]
+fn dack_04_the_ack_of_a_fin_waits_for_our_fin() {
+    // RFC 1122 §4.2.3.2. Linux 6.18, measured: in CLOSE-WAIT the connection is interactive.
+    for len in [0, 100] {
+        let mut t = Trace::accepted(Offer::EASY);
+        let end = 1 + len as u32;
+        inject!(t, "F.", seq(1), ack(1), len(len));
+        expect_nothing!(t);
+        assert_eq!(t.state(), State::CloseWait);
+        if len > 0 {
+            t.read(len);
+        }
+        assert_eq!(t.try_read(), Ok(0));
+        t.close();
+        expect!(t, "F.", seq(1), ack(end + 1));
+        inject!(t, ".", seq(end + 1), ack(2));
+        t.expect_gone();
+        // Without a close, it leaves alone, as any delayed ACK.
+        let mut t = Trace::accepted(Offer::EASY);
+        inject!(t, "F.", seq(1), ack(1), len(len));
+        expect!(t, ".", ack(end + 1), after_ms(40));
+        // A FIN that comes again is acknowledged at once.
+        inject!(t, "F.", seq(1), ack(1), len(len));
+        expect!(t, ".", ack(end + 1));
+    }
+    // A hole that is filled is acknowledged at once, and so is the end of both directions.
+    let mut t = Trace::accepted(Offer::EASY);
+    inject!(t, "F.", seq(101), ack(1));
+    expect!(t, ".", ack(1));
+    inject!(t, ".", seq(1), ack(1), len(100));
+    expect!(t, ".", ack(102));
+    for acked in [1, 2] {
+        let mut t = Trace::accepted(Offer::EASY);
+        t.shutdown();
+        expect!(t, "F.", seq(1));
+        inject!(t, "F.", seq(1), ack(acked));
+        expect!(t, ".", ack(2));
+    }
 }

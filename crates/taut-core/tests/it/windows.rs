@@ -649,3 +649,50 @@ fn the_least_receive_buffer_can_be_used() {
     }
     assert_eq!(read, 300_000);
 }
+
+#[test]
+fn arr_08_a_bare_fin_is_taken_at_a_closed_window() {
+    // It needs no room. Linux 6.18, measured.
+    let full = || {
+        let mut t = Trace::new();
+        let conn = ConnOptions { rcvbuf: Some(10_000), ..ConnOptions::default() };
+        t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+        let room = t.info().rcv_wnd;
+        for at in (0..room).step_by(1_000) {
+            inject!(t, ".", seq(1 + at), ack(1), len(1_000.min(room - at) as usize));
+        }
+        t.wait_ms(1_000);
+        t.out.clear();
+        assert_eq!(t.info().rcv_wnd, 0);
+        (t, room)
+    };
+    let (mut t, room) = full();
+    inject!(t, "F.", seq(1 + room), ack(1));
+    assert_eq!(t.state(), State::CloseWait);
+    expect!(t, ".", ack(2 + room), win(0), after_ms(40));
+    t.read(room as usize);
+    assert_eq!(t.try_read(), Ok(0));
+    // Not behind data for which there is no room, nor beyond the window.
+    for (at, len) in [(0, 100), (1, 0)] {
+        let (mut t, room) = full();
+        inject!(t, "F.", seq(1 + room + at), ack(1), len(len));
+        expect!(t, ".", ack(1 + room), win(0));
+        assert_eq!(t.state(), State::Established);
+    }
+}
+
+#[test]
+fn mem_17_a_hole_that_is_never_filled_gains_nothing() {
+    let mut t = Trace::new();
+    t.accept(Offer { wscale: Some(7), mss: Some(1_460), ..Offer::EASY });
+    let mut next = 1_461;
+    for _ in 0..1_000 {
+        if next + 1_460 <= 1 + t.info().rcv_wnd {
+            inject!(t, ".", seq(next), ack(1), len(1_460));
+            next += 1_460;
+        }
+        t.wait_ms(1);
+    }
+    assert!(t.info().rcv_ooo_bytes > 120_000);
+    assert_eq!(t.info().rcvbuf, 131_072);
+}

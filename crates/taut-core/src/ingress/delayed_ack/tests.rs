@@ -13,6 +13,7 @@ pub(in crate::ingress) fn arrival(len: usize) -> Arrival {
         len,
         gso_size: 0,
         in_order: true,
+        fin: false,
         advmss: 1460,
         rcv_wnd: 65_535,
         can_grow: true,
@@ -20,7 +21,7 @@ pub(in crate::ingress) fn arrival(len: usize) -> Arrival {
         rto: Duration::from_millis(1_000),
         reordered: false,
         rcv_rtt: None,
-        compression: (Duration::from_millis(1), 44),
+        compression: (Duration::from_millis(1), 33, 44),
     }
 }
 
@@ -128,9 +129,9 @@ fn out_of_order_is_acknowledged_at_once() {
 }
 
 #[test]
-fn after_three_duplicates_acks_of_out_of_order_data_are_joined() {
+fn dack_03_after_three_duplicates_acks_of_out_of_order_data_are_joined() {
     let mut ack = settled();
-    let rtt = Some(Duration::from_millis(10));
+    let rtt = Some(Duration::from_millis(2));
     let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
     for _ in 0..3 {
         ack.on_data(ms(1), &beyond);
@@ -141,8 +142,8 @@ fn after_three_duplicates_acks_of_out_of_order_data_are_joined() {
     ack.on_data(ms(1), &beyond);
     assert!(!ack.must_ack_now());
     assert_eq!(ack.compressed(), 2);
-    // 5 % of 10 ms.
-    assert_eq!(ack.deadline(), Some(ms(1) + Duration::from_micros(500)));
+    // 33 % of 2 ms.
+    assert_eq!(ack.deadline(), Some(ms(1) + Duration::from_micros(660)));
     ack.on_timeout(ms(2));
     assert!(ack.must_ack_now());
     assert_eq!(ack.ato(), Duration::from_millis(40), "no delay was missed");
@@ -158,21 +159,21 @@ fn after_three_duplicates_acks_of_out_of_order_data_are_joined() {
 }
 
 #[test]
-fn joining_ends_at_the_configured_number_and_delay() {
+fn dack_03_joining_ends_at_the_configured_number_and_delay() {
     let mut ack = settled();
     let rtt = Some(Duration::from_millis(100));
     let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
-    let few = Arrival { compression: (Duration::from_millis(1), 2), ..beyond };
+    let few = Arrival { compression: (Duration::from_millis(1), 33, 2), ..beyond };
     for _ in 0..3 {
         ack.on_data(ms(1), &few);
         ack.on_ack_sent();
     }
     ack.on_data(ms(1), &few);
     ack.on_data(ms(1), &few);
-    assert_eq!(ack.deadline(), Some(ms(2)), "1 ms is less than 5 % of 100 ms");
+    assert_eq!(ack.deadline(), Some(ms(2)), "1 ms is less than 33 % of 100 ms");
     ack.on_data(ms(1), &few);
     assert!(ack.must_ack_now(), "two are combined, the third is sent");
-    let none = Arrival { compression: (Duration::from_millis(1), 0), ..beyond };
+    let none = Arrival { compression: (Duration::from_millis(1), 33, 0), ..beyond };
     ack.on_ack_sent();
     ack.on_data(ms(2), &none);
     assert!(ack.must_ack_now());
@@ -326,13 +327,13 @@ fn dack_02_a_hole_leaves_the_mode_and_the_delay_alone() {
 
 /// Linux: the smaller of both round trips, if both are known.
 #[test]
-fn joining_waits_for_a_part_of_the_least_round_trip() {
+fn dack_03_joining_waits_for_a_part_of_the_least_round_trip() {
     let rtt = |ms: u64| Some(Duration::from_millis(ms));
     for (srtt, rcv_rtt, wait_us) in [
-        (rtt(10), None, Some(500)),
-        (None, rtt(10), Some(500)),
-        (rtt(100), rtt(10), Some(500)),
-        (rtt(10), rtt(100), Some(500)),
+        (rtt(2), None, Some(660)),
+        (None, rtt(2), Some(660)),
+        (rtt(100), rtt(2), Some(660)),
+        (rtt(2), rtt(100), Some(660)),
         (None, None, None),
     ] {
         let mut ack = settled();

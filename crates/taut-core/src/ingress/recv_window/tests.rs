@@ -384,3 +384,29 @@ fn a_rate_that_still_grows_has_a_larger_buffer() {
         }
     }
 }
+
+#[test]
+fn mem_17_data_beyond_a_hole_enlarges_the_buffer() {
+    let growth = (Some(BufferTuning::FollowPath), Some(Duration::from_millis(10)));
+    // 100,000 bytes were read in a round trip, and the buffer has its first size.
+    let read = || RecvWindow { space: 100_000, rtt_us: 10_000, ..window(131_072, 7) };
+    // Linux 6.17: 2 · 100,000 + 16 · 1460, and what lies up to the end of the data beyond the hole.
+    let mut w = read();
+    w.on_reordered(FIRST + 60_000, MSS, growth);
+    assert_eq!(w.rcvbuf(), 283_360);
+    w.on_reordered(FIRST + 50_000, MSS, growth);
+    assert_eq!(w.rcvbuf(), 283_360, "never smaller");
+    // No more than for two round trips more.
+    w.on_reordered(FIRST + 10_000_000, MSS, growth);
+    assert_eq!(w.rcvbuf(), 423_360);
+    // Of a path that holds less, Linux's maximum.
+    let mut large = RecvWindow { space: 3_000_000, rcvbuf_max: 128 << 20, ..read() };
+    large.on_reordered(FIRST + 10_000_000, MSS, growth);
+    assert_eq!(large.rcvbuf(), 6 << 20);
+    // Nothing under pressure, and of a buffer that was set.
+    let mut w = read();
+    w.on_reordered(FIRST + 60_000, MSS, (None, None));
+    w.lock_rcvbuf(131_072);
+    w.on_reordered(FIRST + 60_000, MSS, growth);
+    assert_eq!(w.rcvbuf(), 131_072);
+}

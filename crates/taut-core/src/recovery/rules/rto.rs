@@ -10,28 +10,25 @@ pub(crate) const RTO_INIT: Duration = Duration::from_secs(1);
 /// The timeout before the first measurement if a SYN was retransmitted: the path may be slower than [`RTO_INIT`]. RFC 6298
 /// §5.7.
 pub(crate) const RTO_AFTER_SYN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The longest wait between retransmissions, window probes or SYNs. Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 requires at
-/// least 60 s.
-pub(crate) const RTO_MAX: Duration = Duration::from_secs(120);
-
 /// The RTO by which time is turned into a number of retransmissions, whatever `tcp_rto_min_us` is. Linux:
 /// `TCP_RTO_MIN`.
 const RECKONED: Duration = Duration::from_millis(200);
 
 /// Whether it is as long since the first timeout as so many retransmissions take with an RTO of 200 ms that
-/// doubles up to [`RTO_MAX`]. Since the first transmission, that is 3 s for 3, 102.2 s for 8, 924.6 s for 15.
+/// doubles up to `max`. With 120 s: since the first transmission, 3 s for 3, 102.2 s for 8, 924.6 s for 15.
 /// Linux: `tcp_model_timeout`.
-pub(crate) fn has_lasted(since_first_timeout: Duration, retransmissions: u8) -> bool {
-    let doubled = retransmissions.min(9);
-    let whole = RECKONED * ((2 << doubled) - 1) + RTO_MAX * u64::from(retransmissions - doubled);
+pub(crate) fn has_lasted(since_first_timeout: Duration, retransmissions: u8, max: Duration) -> bool {
+    // As often as it stays below.
+    let doubled = retransmissions.min((max.as_nanos() / RECKONED.as_nanos()).max(1).ilog2() as u8);
+    let whole = RECKONED * ((2 << doubled) - 1) + max * u64::from(retransmissions - doubled);
     since_first_timeout + RECKONED >= whole
 }
 
-/// RTO after `backoff` consecutive timeouts. RFC 6298 §5.5: each doubles it.
-pub(crate) fn timeout(rtt: &Rtt, backoff: u8) -> Duration {
-    let base = rtt.timeout().unwrap_or(RTO_INIT).min(RTO_MAX);
+/// RTO after `backoff` consecutive timeouts. RFC 6298 §5.5: each doubles it, up to `max`.
+pub(crate) fn timeout(rtt: &Rtt, backoff: u8, max: Duration) -> Duration {
+    let base = rtt.timeout().unwrap_or(RTO_INIT).min(max);
     // 2^7 times the least possible base (1 µs aside) exceeds the bound; the shift stays small.
-    (base * (1 << backoff.min(31))).min(RTO_MAX)
+    (base * (1 << backoff.min(31))).min(max)
 }
 
 #[cfg(test)]
@@ -46,9 +43,14 @@ mod tests {
             [(0, 200), (1, 600), (3, 3_000), (8, 102_200), (9, 204_600), (10, 324_600), (15, 924_600)]
         {
             let since_first_timeout = Duration::from_millis(ms) - RECKONED;
-            assert!(has_lasted(since_first_timeout, retransmissions), "{retransmissions}");
+            let max = Duration::from_secs(120);
+            assert!(has_lasted(since_first_timeout, retransmissions, max), "{retransmissions}");
             let sooner = since_first_timeout.saturating_sub(Duration::from_nanos(1));
-            assert_eq!(has_lasted(sooner, retransmissions), retransmissions == 0, "{retransmissions}");
+            assert_eq!(has_lasted(sooner, retransmissions, max), retransmissions == 0, "{retransmissions}");
         }
+        // Waits of 0.2, 0.4, 0.8 s, and then of 1 s, are 4.4 s for five retransmissions.
+        let ms = Duration::from_millis;
+        let lasts = |since| has_lasted(ms(since) - RECKONED, 5, ms(1_000));
+        assert_eq!((lasts(4_399), lasts(4_400)), (false, true));
     }
 }

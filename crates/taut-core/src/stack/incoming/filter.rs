@@ -167,7 +167,7 @@ pub struct IncomingOptions {
     /// The most of them from one source.
     pub max_per_peer: u32,
     /// How long a flow of any kind may be pending, and how long a dropped one is remembered. By default 130 s: a kernel gives
-    /// up its SYN after 127 s.
+    /// up its SYN after 127 or, since Linux 6.5, 131 s; the last one leaves after 67 s at most.
     pub timeout: Duration,
     /// When as many flows are pending as may be: a further SYN is answered by a cookie, if `tcp_syncookies` allows that,
     /// instead of being dropped. Such a flow is connected before the application hears of it, by

@@ -141,7 +141,7 @@ fn accecn_06_syns_that_are_not_answered() {
     t.connect_with(&ConnOptions::default());
     expect!(t, "SAEW", seq(0));
     expect!(t, "SAEW", seq(0), after_ms(1_000));
-    expect!(t, "S", seq(0), after_ms(2_000));
+    expect!(t, "S", seq(0), after_ms(1_000));
     // The first answer decides, whichever SYN it is for (§3.1.4.1).
     inject!(t, "S.W", seq(0), ack(1), mss(1_000), sackok());
     expect!(t, ".W", seq(1), ack(1));
@@ -169,7 +169,7 @@ fn accecn_39_a_syn_that_is_sent_again_requests_no_other_kind() {
         t.expect(&Seg::new(syns[0]).seq(0));
         t.stack.set_sysctl("tcp_ecn", after).unwrap();
         t.expect(&Seg::new(syns[1]).seq(0).after_ms(1_000));
-        t.expect(&Seg::new(syns[2]).seq(0).after_ms(2_000));
+        t.expect(&Seg::new(syns[2]).seq(0).after_ms(1_000));
     }
 }
 

@@ -21,7 +21,7 @@ fn measured(rtt_ms: u64) -> Rig {
 #[test]
 fn rto_01_a_second_before_the_first_measurement() {
     // §2.1, §5.5; SYNs are retransmitted six times (Linux: tcp_syn_retries).
-    let mut t = Trace::new();
+    let mut t = Trace::with(StackConfig::default().with(|config| config.tcp.syn_linear_timeouts = 0));
     t.connect();
     expect!(t, "S", seq(0));
     for ms in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000] {
@@ -35,12 +35,67 @@ fn rto_01_a_second_before_the_first_measurement() {
 
 #[test]
 fn rto_26_a_syn_that_times_out_is_a_timeout() {
-    // As Linux counts.
+    // Linux 6.18, measured: each one counts, that of the last SYN or SYN-ACK too.
+    for passive in [false, true] {
+        let mut t = Trace::with(StackConfig::default().with(|config| {
+            (config.tcp.syn_retries, config.tcp.syn_linear_timeouts, config.tcp.synack_retries) = (2, 0, 2);
+        }));
+        if passive {
+            t.listen();
+            t.syn(Offer::EASY);
+        } else {
+            t.connect();
+        }
+        for timeouts in 1..4 {
+            t.step(t.now + Duration::from_secs(100));
+            assert_eq!(
+                (t.stack.counters().tcp_timeouts, t.stack.counters().attempt_fails),
+                (timeouts, timeouts / 3)
+            );
+        }
+    }
+}
+
+#[test]
+fn rto_27_the_first_syns_are_a_second_apart() {
+    // Linux: tcp_syn_linear_timeouts, 4, besides tcp_syn_retries; measured, 6.18.
     let mut t = Trace::new();
     t.connect();
-    for timeouts in 1..4 {
-        t.step(t.now + Duration::from_secs(100));
-        assert_eq!((t.stack.counters().tcp_timeouts, t.stack.counters().retrans_segs), (timeouts, timeouts));
+    expect!(t, "S", seq(0));
+    for s in [1, 1, 1, 1, 1, 2, 4, 8, 16, 32] {
+        expect!(t, "S", seq(0), after_ms(s * 1_000));
+    }
+    t.wait_ms(63_999);
+    assert_eq!(t.event(), None);
+    t.wait_ms(1);
+    assert!(matches!(t.event(), Some(Event::Failed(_, ConnError::TimedOut))));
+    // Not those of a SYN-ACK.
+    let mut t = Trace::new();
+    t.listen();
+    t.syn(Offer::EASY);
+    expect!(t, "S.");
+    for s in [1, 2, 4, 8, 16] {
+        expect!(t, "S.", seq(0), after_ms(s * 1_000));
+    }
+}
+
+#[test]
+fn rto_28_the_longest_wait_is_set() {
+    // Linux: tcp_rto_max_ms; of SYNs and of data, whose RTO is 300 ms.
+    let short = |config: &mut StackConfig| {
+        config.set_sysctl("tcp_rto_max_ms", "2000").unwrap();
+        config.set_sysctl("tcp_syn_linear_timeouts", "0").unwrap();
+    };
+    let mut t = Trace::with(StackConfig::default().with(short));
+    t.connect();
+    expect!(t, "S", seq(0));
+    for ms in [1_000, 2_000, 2_000, 2_000] {
+        expect!(t, "S", seq(0), after_ms(ms));
+    }
+    let mut r = Rig::open(Setup::default().with(short));
+    r.send(1);
+    for ms in [300, 900, 2_100, 4_100, 6_100] {
+        assert_eq!(r.next_sent(), (0, ms));
     }
 }
 
