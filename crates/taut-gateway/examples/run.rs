@@ -34,6 +34,7 @@ fn run(command: &[String]) -> io::Result<i32> {
         guest: vec!["10.0.2.15/24".parse().map_err(io::Error::other)?],
         name_server: Some([10, 0, 2, 2].into()),
         notsent_lowat: 16_384,
+        search: Vec::new(),
     };
     let mut program = Command::new("/proc/self/exe");
     program.arg("--inside").args(plan.arguments()).arg("--").args(command);

@@ -11,7 +11,7 @@
 //! | room | has |
 //! |---|---|
 //! | `logic/` | [`Gateway`], a state machine without clock, sockets or threads: the stages of a flow ([`Stage`]), flows by name, limits, rules, names, messages of DNS, counters |
-//! | `run/` | [`Server`]: a task for each flow, TCP, datagrams, and the host's name servers |
+//! | `run/` | [`Server`]: a task for each flow, TCP, datagrams, and the name service ([`Resolver`]) |
 //! | `out/` | [`WayOut`]: the host's own sockets, a SOCKS5 or HTTP proxy, another stack; ICMP errors from beyond |
 //! | `doors/` | a guest in a namespace, [`Machines`] at a Unix socket, forwarded ports, clients of a proxy |
 //! | `sandbox.rs` | what a running gateway may not do |
@@ -58,5 +58,6 @@ pub use out::host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_all
 pub use out::link::{Link, LinkPings};
 pub use out::proxies::{HttpConnect, Socks5};
 pub use out::way_out::{Datagrams, Path, Pings, Upstream, WayOut, failure};
+pub use run::host_files::name_server;
 pub use run::resolver::Resolver;
 pub use run::server::{Log, Server};

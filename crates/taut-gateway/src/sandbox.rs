@@ -1,8 +1,8 @@
 //! What a gateway may not do once it runs: so that a guest that takes it over gains little more than its
 //! sockets.
 //!
-//! - **Files** (landlock): it reads where `resolv.conf` lies, writes where its control socket lies, and opens
-//!   nothing else.
+//! - **Files** (landlock): it reads where `resolv.conf` lies or may lie later, writes where its control
+//!   socket lies, and opens nothing else.
 //! - **System calls** (seccomp): it starts no program, looks into no other process, and changes no mounts,
 //!   namespaces, kernel modules, keys or clocks. Such a call fails with `EPERM`. What is listed is denied and
 //!   all else allowed: a list of what is allowed would depend on the C library and break with its next
@@ -106,12 +106,13 @@ pub fn drop_capabilities(keep: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, kept)?)
 }
 
-/// Where `resolv.conf` lies, followed to where it leads.
+/// Where `resolv.conf` lies, followed to where it leads, and where a link in its place may lead later.
 #[must_use]
 pub fn directories_of_resolver() -> Vec<PathBuf> {
     let real = std::fs::canonicalize("/etc/resolv.conf").ok();
     let real = real.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-    real.into_iter().chain([PathBuf::from("/etc")]).collect()
+    let others = ["/etc", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"];
+    real.into_iter().chain(others.map(PathBuf::from)).collect()
 }
 
 fn close_files(read: &[PathBuf], write: &[PathBuf]) -> Result<bool, landlock::RulesetError> {

@@ -3,7 +3,7 @@
 //! This file reads arguments, starts the guest, and passes signals and the exit code on.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT,
-    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, pings_are_allowed, sandbox::CapabilitySet,
+    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, name_server, pings_are_allowed,
+    sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -288,16 +289,13 @@ fn automatic(text: &str) -> Option<IpAddr> {
 
 /// The name servers that `--dns` gives, or those of the host.
 pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
-    if given.is_empty() {
-        return Ok(Resolver::default());
-    }
     let server = |text: &String| {
-        let with_port = text.parse::<SocketAddr>().ok();
-        with_port
-            .or_else(|| text.parse().ok().map(|address| SocketAddr::new(address, 53)))
-            .with_context(|| format!("--dns {text} is not an address, such as 192.0.2.53 or 192.0.2.53:5353"))
+        name_server(text).with_context(|| {
+            format!("--dns {text} is not an address, such as 192.0.2.53, 192.0.2.53:5353 or fe80::1%eth0")
+        })
     };
-    Ok(Resolver::Servers(given.iter().map(server).collect::<anyhow::Result<_>>()?))
+    let servers = given.iter().map(server).collect::<anyhow::Result<_>>()?;
+    Ok(Resolver { servers, ..Resolver::default() })
 }
 
 /// Whether this host has a route to the IPv6 Internet: connecting a socket for datagrams sends nothing.
@@ -328,7 +326,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     args.log.start();
     let enter = args.enter();
-    let machine = args.machine.plug(&pairs, args.mtu())?;
+    let machine = args.machine.plug(&pairs, args.mtu(), args.run)?;
     if enter.is_none() && args.tun.is_none() && machine.is_none() {
         bail!("{NO_GUEST}");
     }
@@ -482,6 +480,7 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         guest: pairs.iter().map(|(guest, _)| *guest).collect(),
         name_server: pairs.first().map(|(_, own)| own.address()),
         notsent_lowat: args.notsent_lowat,
+        search: args.machine.search.clone(),
     };
     Ok(Namespace::fork(&plan, &args.command)?)
 }

@@ -27,9 +27,9 @@ pub(crate) struct MachineArgs {
     /// As --qemu, for clients of passt: libkrun, libvirt
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     passt: Option<PathBuf>,
-    /// DNS search domain for the VM; repeatable
+    /// DNS search domain; repeatable [default with --run: the host's]
     #[arg(long, value_name = "DOMAIN")]
-    search: Vec<String>,
+    pub search: Vec<String>,
 }
 
 /// The MTU of a datagram socket: what vfkit's card has.
@@ -58,14 +58,23 @@ impl MachineArgs {
     ///
     /// # Errors
     /// The reason, with the place.
-    pub(crate) fn plug(&self, addresses: &[(Cidr, Cidr)], mtu: u16) -> anyhow::Result<Option<Plugged>> {
+    pub(crate) fn plug(
+        &self,
+        addresses: &[(Cidr, Cidr)],
+        mtu: u16,
+        is_run: bool,
+    ) -> anyhow::Result<Option<Plugged>> {
         let mut search = SearchDomains::default();
         for name in &self.search {
             search.push(name).with_context(|| format!("--search {name}"))?;
         }
         let Some((plug, path)) = self.place() else {
-            if !self.search.is_empty() {
-                bail!("--search is for virtual machines: --qemu, --vfkit or --passt");
+            if !self.search.is_empty() && !is_run {
+                bail!(
+                    "--search is for --run, --qemu, --vfkit and --passt; other guests have a resolv.conf of their \
+                     own: add `search {}` there",
+                    self.search.join(" ")
+                );
             }
             return Ok(None);
         };

@@ -39,6 +39,7 @@ use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
 use crate::doors::sock_diag;
+use crate::run::host_files::ResolvConf;
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.
@@ -72,11 +73,13 @@ pub struct Plan {
     pub mtu: u16,
     /// The guest's addresses. For the family of each there is a default route.
     pub guest: Vec<Cidr>,
-    /// The guest's name server; a new namespace gets a `resolv.conf` with it.
+    /// The guest's name server; a new namespace gets a `resolv.conf` with it, and with the host's options.
     pub name_server: Option<IpAddr>,
     /// `tcp_notsent_lowat` of the namespace, unless one is set there; 0 leaves it. Without it, a guest's
     /// socket takes a second of a slow line.
     pub notsent_lowat: u32,
+    /// The domains that the guest searches; without any, the host's.
+    pub search: Vec<String>,
 }
 
 impl Plan {
@@ -92,6 +95,7 @@ impl Plan {
         arguments.extend(self.guest.iter().map(|own| format!("guest={own}")));
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
         arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
+        arguments.extend(self.search.iter().map(|domain| format!("search={domain}")));
         arguments
     }
 
@@ -105,6 +109,7 @@ impl Plan {
             guest: Vec::new(),
             name_server: None,
             notsent_lowat: 0,
+            search: Vec::new(),
         };
         for argument in arguments {
             match argument.split_once('=') {
@@ -120,6 +125,7 @@ impl Plan {
                 Some(("name-server", server)) => {
                     plan.name_server = Some(server.parse().map_err(|_| wrong(argument))?);
                 }
+                Some(("search", domain)) => plan.search.push(domain.to_owned()),
                 _ => return Err(wrong(argument)),
             }
         }
@@ -183,7 +189,7 @@ fn become_guest(
     // The gateway prepares meanwhile.
     if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
         // A program with an address of its own for names may not need it.
-        if let Err(error) = give_name_server(server) {
+        if let Err(error) = give_name_server(server, &plan.search) {
             eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
         }
     }
@@ -245,12 +251,13 @@ fn enter(network: &File, name: &str) -> io::Result<()> {
 
 /// Puts a file of this mount namespace's own over `resolv.conf`. It lies in a file system that nothing else
 /// refers to.
-fn give_name_server(server: IpAddr) -> io::Result<()> {
+fn give_name_server(server: IpAddr, search: &[String]) -> io::Result<()> {
+    let of_host = fs::read(RESOLV_CONF).unwrap_or_default();
+    let text = ResolvConf::read(&String::from_utf8_lossy(&of_host)).for_guest(server, search);
     let place = Path::new("/tmp");
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?;
     let file = place.join("resolv.conf");
-    let mounted =
-        fs::write(&file, format!("nameserver {server}\n")).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
+    let mounted = fs::write(&file, text).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
     unmount(place, UnmountFlags::DETACH)?;
     mounted
 }

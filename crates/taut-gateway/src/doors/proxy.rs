@@ -3,9 +3,10 @@
 //! of taut's, so taut is the sender towards a long link: clients come from the host and go out by a link, or
 //! come over a link and go out by the host.
 //!
-//! A client's name is asked of the host's name servers as a guest's question is: so the rules see names and
-//! addresses, and a name leads to no special address. A name may have several addresses; they are tried one
-//! after the other, four at most, each but the last for three seconds at most.
+//! A client's name is looked up in the host's own file of names, else by the name service of guests
+//! (`resolver.rs`): so the rules see names and addresses, and a name leads to no special address. A name may
+//! have several addresses; they are tried one after the other, four at most, each but the last for three
+//! seconds at most.
 //!
 //! A client that leaves while it waits ends the dialling: by a reset, or by a FIN if it has asked and sent
 //! nothing since. One that has sent something may have ended its half, and waits for the other.
@@ -14,7 +15,6 @@
 //! of its address.
 
 use std::future::Future;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -393,14 +393,9 @@ impl Server {
 
     /// The addresses of a name; IPv6 only if it has none of IPv4.
     async fn addresses(&self, from: IpAddr, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+        let name: Arc<str> = name.into();
         for kind in [dns::A, dns::AAAA] {
-            let random = RandomState::new().hash_one(name) as u16;
-            let question = dns::ask(random, name, kind).ok_or(Failure::HostUnreachable)?;
-            let Some(answer) = resolver::answer(self, from, &question, false).await else { continue };
-            if dns::is_refused(&answer) {
-                return Err(Failure::Prohibited);
-            }
-            let found = dns::addresses(&answer, &question);
+            let found = resolver::addresses(self.clone(), from, Arc::clone(&name), kind).await?;
             if !found.is_empty() {
                 return Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
             }

@@ -55,7 +55,7 @@ counters! {
     questions,
     /// Questions that the gateway answered itself: its own names, and names that a rule denies.
     answered_here,
-    /// Questions that no name server answered.
+    /// Questions that no name server answered, or all with SERVFAIL, NOTIMP or REFUSED.
     unanswered,
     /// Lines of the log that were left out because they came too fast.
     events_left_out,

@@ -130,6 +130,22 @@ pub(crate) fn is_refused(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|code| code & 0x0f == Refused::Policy as u8)
 }
 
+/// Whether a server says that it cannot or will not answer, and another one may: SERVFAIL, NOTIMP, REFUSED.
+pub(crate) fn is_poor(answer: &[u8]) -> bool {
+    answer.get(3).is_some_and(|code| matches!(code & 0x0f, 2 | 4 | 5))
+}
+
+/// Whether an answer was longer than a datagram may be (TC).
+pub(crate) fn is_truncated(answer: &[u8]) -> bool {
+    answer.get(2).is_some_and(|flags| flags & 2 != 0)
+}
+
+/// Whether a question is for a zone, whole or its changes: AXFR, IXFR (RFC 5936, RFC 1995).
+pub(crate) fn is_transfer(question: &[u8]) -> bool {
+    let kind = section(question).and_then(|(_, section)| section.last_chunk::<4>());
+    matches!(kind, Some([0, 251 | 252, ..]))
+}
+
 /// The addresses in the answer to a question that [`ask`] made.
 pub(crate) fn addresses(message: &[u8], asked: &[u8]) -> Vec<IpAddr> {
     let found = question(asked).and_then(|asked| answer(message, &asked));
@@ -159,18 +175,8 @@ fn reply(message: &[u8], code: u8, addresses: &[IpAddr]) -> Vec<u8> {
     let mut reply = Vec::with_capacity(HEADER + section.len() + 28 * addresses.len());
     reply.extend_from_slice(&message[..2]);
     // QR, opcode and RD as asked; RA.
-    reply.extend_from_slice(&[
-        0x80 | message[2] & 0x79,
-        0x80 | code,
-        0,
-        1,
-        0,
-        addresses.len() as u8,
-        0,
-        0,
-        0,
-        0,
-    ]);
+    let [high, low] = (addresses.len() as u16).to_be_bytes();
+    reply.extend_from_slice(&[0x80 | message[2] & 0x79, 0x80 | code, 0, 1, high, low, 0, 0, 0, 0]);
     reply.extend_from_slice(section);
     for address in addresses {
         // The name of the question, by a pointer; class IN; good for a minute.

@@ -396,10 +396,14 @@ impl Gateway {
     }
 
     /// A name server has answered. Returns whether the answer belongs to the question and is in time; if so,
-    /// the guest gets it.
+    /// the guest gets it. The question stays if the answer is SERVFAIL, NOTIMP or REFUSED: another server may
+    /// have a better one. If none has, [`give_up`](Self::give_up) ends it.
     pub fn reply(&mut self, now: Duration, id: QuestionId, message: &[u8]) -> bool {
         let Some(pending) = self.pending.get(&id) else { return false };
         let Some(answer) = dns::answer(message, &pending.asked) else { return false };
+        if dns::is_poor(message) {
+            return true;
+        }
         let guest = pending.guest;
         let name = Arc::clone(&pending.asked.name);
         for (address, ttl) in answer {
@@ -409,7 +413,7 @@ impl Gateway {
         true
     }
 
-    /// No name server has answered, or the guest does not wait any more.
+    /// No name server has answered well, or the guest does not wait any more.
     pub fn give_up(&mut self, id: QuestionId) {
         self.counters.unanswered += u64::from(self.pending.contains_key(&id));
         self.forget_question(id);

@@ -1,12 +1,16 @@
-//! Questions of guests, asked of the host's name servers: those in `/etc/resolv.conf` at that moment, one
-//! after the other.
+//! The name service: questions of guests and of a proxy's clients, sent to the host's name servers.
 //!
-//! Each question has a socket of its own, whose port the kernel chooses at random (RFC 5452 §9.2), and the
-//! answer must come from the server that was asked. How many may wait, and for how long in all, is the
-//! gateway's affair (`limits.rs`). Questions over TCP are asked over TCP.
+//! The servers are those of `resolv.conf` at that moment (`host_files.rs`). The next one gets the question
+//! when one is silent for a second, cannot be reached, or answers that it cannot or will not serve it; an
+//! earlier one may still answer. If none has a better answer, the guest gets the last of these.
+//!
+//! Each question has a socket of its own at each server, whose port the kernel chooses at random (RFC 5452
+//! §9.2), and the answer must come from the server that got the question. How many may wait is limited by the
+//! gateway (`limits.rs`). Questions over TCP are sent over TCP.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,87 +18,154 @@ use std::time::Duration;
 use taut::{IncomingFlow, TcpStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use crate::logic::dns::{self, Refused};
-use crate::logic::flow::{NextStep, Side};
+use crate::logic::flow::{Failure, NextStep, Side};
 use crate::logic::gateway::{Question, QuestionId};
 use crate::logic::rules::any_port;
+use crate::run::host_files::{Hosts, ResolvConf, Watched};
 use crate::run::server::{Handle, Server};
 
-/// How long a server may take before the next one is asked.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// As the C library: further ones are not asked.
-const MAX_SERVERS: usize = 3;
+/// How long a server may be silent before the next one gets the question, too.
+const NEXT_AFTER: Duration = Duration::from_secs(1);
+/// When a server gets the same datagram again.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// For all servers together. The C library's resolver in a guest waits for five seconds.
+const LONGEST: Duration = Duration::from_millis(4_500);
+/// How long a server may take between two messages of a zone transfer.
+const BETWEEN_MESSAGES: Duration = Duration::from_secs(10);
 /// A question is a name and a few options; a longer one is no question.
 const LONGEST_QUESTION: usize = 4_096;
 const LARGEST: usize = 65_535;
 
-/// The name servers of this host.
+/// Where names are looked up.
 #[derive(Clone, Debug)]
-pub enum Resolver {
-    /// Those in this file, which is read for each question: a host that moves to another network has others
-    /// there.
-    File(PathBuf),
-    /// These.
-    Servers(Vec<SocketAddr>),
+pub struct Resolver {
+    /// The name servers; without any, those in `resolv_conf`.
+    pub servers: Vec<SocketAddr>,
+    /// A `resolv.conf(5)`. A host that moves to another network has others there, so changes are noticed.
+    pub resolv_conf: PathBuf,
+    /// A `hosts(5)`, for the clients of a proxy.
+    pub hosts: PathBuf,
 }
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self::File("/etc/resolv.conf".into())
+        Self { servers: Vec::new(), resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
     }
 }
 
-impl Resolver {
+/// A running [`Resolver`].
+pub(crate) struct NameService {
+    servers: Vec<SocketAddr>,
+    resolv_conf: Watched<ResolvConf>,
+    hosts: Watched<Hosts>,
+}
+
+impl NameService {
+    pub(crate) fn new(resolver: Resolver) -> Self {
+        let Resolver { servers, resolv_conf, hosts } = resolver;
+        let resolv_conf = Watched::new(resolv_conf, ResolvConf::read);
+        Self { servers, resolv_conf, hosts: Watched::new(hosts, Hosts::read) }
+    }
+
     fn servers(&self) -> Vec<SocketAddr> {
-        match self {
-            Self::Servers(servers) => servers.clone(),
-            Self::File(path) => servers(&std::fs::read_to_string(path).unwrap_or_default()),
-        }
+        if self.servers.is_empty() { self.resolv_conf.get().servers() } else { self.servers.clone() }
     }
 }
 
-/// The servers in a `resolv.conf`; this host if there is none (`resolv.conf(5)`).
-fn servers(text: &str) -> Vec<SocketAddr> {
-    let server = |line: &str| {
-        let mut words = line.split_whitespace();
-        let is_server = words.next() == Some("nameserver");
-        let address: IpAddr = words.next().filter(|_| is_server)?.parse().ok()?;
-        Some(SocketAddr::new(address, 53))
-    };
-    let mut servers: Vec<_> = text.lines().filter_map(server).take(MAX_SERVERS).collect();
-    if servers.is_empty() {
-        servers.push((Ipv4Addr::LOCALHOST, 53).into());
+/// A server's answer, and the connection on which more of it may follow.
+type Reply = (Vec<u8>, Option<tokio::net::TcpStream>);
+
+/// The answer to one question of a guest.
+async fn answer(server: &Server, from: IpAddr, question: &[u8], over_tcp: bool) -> Option<Reply> {
+    match server.question(from, question) {
+        Question::Answer(answer) => Some((answer, None)),
+        Question::Ignore => None,
+        Question::Forward(id) => Some(forward(server, id, question, over_tcp).await),
     }
-    servers
 }
 
-/// The answer to one question.
-pub(crate) async fn answer(
-    server: &Server,
+/// The addresses of one type that a name has, for a client of a proxy: those in the host's own file, or what
+/// a name server answers.
+pub(crate) async fn addresses(
+    server: Server,
     from: IpAddr,
-    question: &[u8],
-    over_tcp: bool,
-) -> Option<Vec<u8>> {
-    let id = match server.question(from, question) {
-        Question::Answer(answer) => return Some(answer),
-        Question::Ignore => return None,
+    name: Arc<str>,
+    kind: u16,
+) -> Result<Vec<IpAddr>, Failure> {
+    let random = RandomState::new().hash_one(&name) as u16;
+    let question = dns::ask(random, &name, kind).ok_or(Failure::HostUnreachable)?;
+    let id = match server.question(from, &question) {
         Question::Forward(id) => id,
+        Question::Answer(answer) if dns::is_refused(&answer) => return Err(Failure::Prohibited),
+        Question::Answer(answer) => return Ok(dns::addresses(&answer, &question)),
+        Question::Ignore => return Err(Failure::HostUnreachable),
     };
-    for address in server.resolver().servers() {
-        let asked = async {
-            if over_tcp {
-                over_stream(server, id, address, question).await
-            } else {
-                over_datagrams(server, id, address, question).await
-            }
-        };
-        if let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await {
-            return Some(answer);
-        }
+    if let Some(own) = server.names().hosts.get().of(&name) {
+        let answer = dns::own(&question, own);
+        server.reply(id, &answer);
+        return Ok(dns::addresses(&answer, &question));
+    }
+    let (answer, _) = forward(&server, id, &question, false).await;
+    let found = dns::addresses(&answer, &question);
+    // RFC 7766 §5. What was cut off is better than nothing.
+    if dns::is_truncated(&answer)
+        && let Question::Forward(id) = server.question(from, &question)
+    {
+        let (whole, _) = forward(&server, id, &question, true).await;
+        let all = dns::addresses(&whole, &question);
+        return Ok(if all.is_empty() { found } else { all });
+    }
+    Ok(found)
+}
+
+/// Sends a question to the servers.
+async fn forward(server: &Server, id: QuestionId, question: &[u8], over_tcp: bool) -> Reply {
+    let mut poor = None;
+    let good = timeout(LONGEST, first_good(server, id, question, over_tcp, &mut poor)).await;
+    if let Ok(Some(good)) = good {
+        return good;
     }
     server.give_up(id);
-    Some(dns::refusal(question, Refused::Failure))
+    (poor.unwrap_or_else(|| dns::refusal(question, Refused::Failure)), None)
+}
+
+/// The first answer that is none of [`dns::is_poor`], of which the last is left in `poor`.
+async fn first_good(
+    server: &Server,
+    id: QuestionId,
+    question: &[u8],
+    over_tcp: bool,
+    poor: &mut Option<Vec<u8>>,
+) -> Option<Reply> {
+    let question: Arc<[u8]> = question.into();
+    let (mut left, mut asked) = (server.names().servers().into_iter(), JoinSet::new());
+    loop {
+        let next = left.next();
+        if let Some(address) = next {
+            let (server, question) = (server.clone(), Arc::clone(&question));
+            asked.spawn(async move {
+                if over_tcp {
+                    over_stream(&server, id, address, &question).await
+                } else {
+                    over_datagrams(&server, id, address, &question).await
+                }
+            });
+        } else if asked.is_empty() {
+            return None;
+        }
+        tokio::select! {
+            Some(ended) = asked.join_next() => match ended {
+                Ok(Ok((answer, _))) if dns::is_poor(&answer) => *poor = Some(answer),
+                Ok(Ok(good)) => return Some(good),
+                Ok(Err(_)) | Err(_) => {}
+            },
+            () = sleep(NEXT_AFTER), if next.is_some() => {}
+        }
+    }
 }
 
 /// Answers to other questions are ignored.
@@ -103,16 +174,27 @@ async fn over_datagrams(
     id: QuestionId,
     address: SocketAddr,
     question: &[u8],
-) -> io::Result<Vec<u8>> {
+) -> io::Result<Reply> {
     let socket = UdpSocket::bind(any_port(address)).await?;
     socket.connect(address).await?;
     socket.send(question).await?;
-    let mut answer = vec![0; LARGEST];
     loop {
-        let len = socket.recv(&mut answer).await?;
+        tokio::select! {
+            ready = socket.readable() => ready?,
+            () = sleep(AGAIN_AFTER) => {
+                socket.send(question).await?;
+                continue;
+            }
+        }
+        let mut answer = vec![0; LARGEST];
+        let len = match socket.try_recv(&mut answer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            len => len?,
+        };
         if server.reply(id, &answer[..len]) {
             answer.truncate(len);
-            return Ok(answer);
+            answer.shrink_to_fit();
+            return Ok((answer, None));
         }
     }
 }
@@ -122,19 +204,27 @@ async fn over_stream(
     id: QuestionId,
     address: SocketAddr,
     question: &[u8],
-) -> io::Result<Vec<u8>> {
+) -> io::Result<Reply> {
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     stream.write_all(&framed(question)).await?;
-    let len = stream.read_u16().await?;
-    let mut answer = vec![0; len.into()];
-    stream.read_exact(&mut answer).await?;
-    if server.reply(id, &answer) { Ok(answer) } else { Err(io::ErrorKind::InvalidData.into()) }
+    let answer = message(&mut stream).await?;
+    if server.reply(id, &answer) {
+        Ok((answer, Some(stream)))
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
+    }
 }
 
 /// RFC 1035 §4.2.2: over TCP, two bytes with its length are in front of a message.
 fn framed(message: &[u8]) -> Vec<u8> {
     let len = u16::try_from(message.len()).unwrap_or(u16::MAX);
     [&len.to_be_bytes()[..], message].concat()
+}
+
+async fn message(stream: &mut tokio::net::TcpStream) -> io::Result<Vec<u8>> {
+    let mut message = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
 }
 
 /// Questions in datagrams.
@@ -154,8 +244,8 @@ pub(crate) async fn udp(incoming: IncomingFlow, from: IpAddr, server: &Server, f
         let (guest, question, server) = (Arc::clone(&guest), message[..len].to_vec(), server.clone());
         // The gateway bounds how many wait.
         tokio::spawn(async move {
-            if let Some(answer) = answer(&server, from, &question, false).await {
-                // Without room the answer is lost, as any datagram, and the guest asks again.
+            if let Some((answer, _)) = answer(&server, from, &question, false).await {
+                // Without room the answer is lost, as any datagram, and the guest repeats its question.
                 _ = guest.try_send(&answer);
             }
         });
@@ -184,25 +274,38 @@ async fn questions(guest: &mut TcpStream, from: IpAddr, server: &Server, flow: &
         let mut question = vec![0; len];
         guest.read_exact(&mut question).await?;
         flow.passed(Side::Guest, len, 0);
-        if let Some(answer) = answer(server, from, &question, true).await {
-            guest.write_all(&framed(&answer)).await?;
-            flow.passed(Side::Upstream, answer.len(), 0);
+        let Some((answer, rest)) = answer(server, from, &question, true).await else { continue };
+        guest.write_all(&framed(&answer)).await?;
+        flow.passed(Side::Upstream, answer.len(), 0);
+        if let Some(stream) = rest.filter(|_| dns::is_transfer(&question)) {
+            transfer(guest, stream, flow).await?;
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gw_25_name_servers_of_resolv_conf() {
-        let of = |text: &str| servers(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(
-            of("# no\nsearch a b\nnameserver 192.0.2.1\nnameserver\t2001:db8::1 # x\n"),
-            ["192.0.2.1:53", "[2001:db8::1]:53"]
-        );
-        assert_eq!(of("nameserver\nnameserver x\n;nameserver 192.0.2.1\n"), ["127.0.0.1:53"]);
-        assert_eq!(of(&"nameserver 192.0.2.1\n".repeat(5)).len(), 3);
+/// The rest of a zone transfer, which is any number of messages (RFC 5936 §2.2). It is over if the server
+/// ends or is silent after the guest has sent something else or ended its half; else its end is the guest's,
+/// too.
+async fn transfer(guest: &mut TcpStream, mut stream: tokio::net::TcpStream, flow: &Handle) -> io::Result<()> {
+    let (mut is_over, mut first, mut one) = (false, [0], [0]);
+    loop {
+        let quiet = if is_over { NEXT_AFTER } else { BETWEEN_MESSAGES };
+        tokio::select! {
+            ready = timeout(quiet, stream.peek(&mut first)) => match ready {
+                Err(_) if is_over => return Ok(()),
+                ready => _ = ready??,
+            },
+            more = guest.peek(&mut one), if !is_over => {
+                more?;
+                is_over = true;
+                continue;
+            }
+        }
+        let message = match timeout(BETWEEN_MESSAGES, message(&mut stream)).await? {
+            Err(_) if is_over => return Ok(()),
+            message => message?,
+        };
+        guest.write_all(&framed(&message)).await?;
+        flow.passed(Side::Upstream, message.len(), 0);
     }
 }

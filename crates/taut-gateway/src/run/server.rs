@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Event, Gateway, Question, QuestionId, Settings};
-use crate::run::resolver::Resolver;
+use crate::run::resolver::{NameService, Resolver};
 
 /// Who hears of events.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
@@ -32,7 +32,7 @@ struct Shared {
     began: Instant,
     /// An earlier deadline is there than the timer waits for.
     earlier: Notify,
-    resolver: Resolver,
+    names: NameService,
     log: Log,
 }
 
@@ -55,7 +55,7 @@ impl Server {
     pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
         let inner = Inner { gateway: Gateway::new(settings), stops: Stops::default(), armed: None };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
-        Self(Arc::new(Shared { inner, began, earlier, resolver, log }))
+        Self(Arc::new(Shared { inner, began, earlier, names: NameService::new(resolver), log }))
     }
 
     /// Looks at the gateway.
@@ -134,8 +134,8 @@ impl Server {
         }
     }
 
-    pub(crate) fn resolver(&self) -> &Resolver {
-        &self.0.resolver
+    pub(crate) fn names(&self) -> &NameService {
+        &self.0.names
     }
 
     pub(crate) fn question(&self, from: IpAddr, message: &[u8]) -> Question {

@@ -37,7 +37,7 @@ pub(crate) struct World {
     pub(crate) near: Kernel,
     pub(crate) far: Kernel,
     pub(crate) stack: Stack,
-    server: Server,
+    pub(crate) server: Server,
 }
 
 impl World {
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// A connection from the near namespace.
-    fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+    pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         self.near.enter(|| {
             let stream = TcpStream::connect(to)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -115,7 +115,7 @@ impl World {
         (client, served)
     }
 
-    fn udp(&self, to: SocketAddr) -> UdpSocket {
+    pub(crate) fn udp(&self, to: SocketAddr) -> UdpSocket {
         let socket = self.near.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -143,12 +143,12 @@ pub(crate) fn plain() -> Option<World> {
     World::new(Settings::default(), Resolver::default(), &[])
 }
 
-fn at(address: [u8; 4], port: u16) -> SocketAddr {
+pub(crate) fn at(address: [u8; 4], port: u16) -> SocketAddr {
     SocketAddr::from((address, port))
 }
 
 /// A call that waits with a limit is not repeated by the library when a process that was stopped goes on.
-fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -417,7 +417,7 @@ fn gw_95_an_idle_connection_is_reset_at_both_ends() {
 }
 
 /// A question of type A.
-fn asks(name: &str) -> Vec<u8> {
+pub(crate) fn asks(name: &str) -> Vec<u8> {
     let mut message = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
         message.push(label.len() as u8);
@@ -428,7 +428,7 @@ fn asks(name: &str) -> Vec<u8> {
 }
 
 /// The answer: the name's address is [`SERVER`].
-fn answers(question: &[u8]) -> Vec<u8> {
+pub(crate) fn answers(question: &[u8]) -> Vec<u8> {
     let mut message = question.to_vec();
     (message[2], message[3], message[7]) = (0x81, 0x80, 1);
     message.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
@@ -441,7 +441,7 @@ fn gw_25_names_are_asked_of_the_hosts_servers_and_opened_by_rules() {
     // The first server is closed, the second one lies first, and speaks over TCP, too.
     let dns = at(SERVER, 5_353);
     let rules = Rules::parse(["allow *.example.com within 10.50.0.0/16", "deny any"]).unwrap();
-    let resolver = Resolver::Servers(vec![at(SERVER, 5_352), dns]);
+    let resolver = Resolver { servers: vec![at(SERVER, 5_352), dns], ..Resolver::default() };
     let Some(world) = World::new(Settings { rules, ..Settings::default() }, resolver, &[]) else { return };
     let over_udp = world.far.enter(|| UdpSocket::bind(dns)).unwrap().unwrap();
     let over_tcp = world.far.enter(|| TcpListener::bind(dns)).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! A command in a namespace of its own, by the example `run`: GW-27 to 29 of `docs/spec/gateway.md`. `cargo
-//! test` builds the example together with this test.
+//! A command in a namespace of its own, by the example `run`: GW-27 to 29 and 124 of `docs/spec/gateway.md`.
+//! `cargo test` builds the example together with this test.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use taut_testbed::{Kernel, live};
+use taut_testbed::{Kernel, Scratch, live};
 
 /// An address of the namespace of the test, which is neither loopback nor on a link.
 const SERVER: &str = "198.51.100.1";
@@ -88,6 +88,20 @@ fn gw_101_a_new_namespace_bounds_what_its_sockets_have_unsent() {
     let Some(kernel) = host(&["cat"]) else { return };
     let seen = inside(&kernel, "cat /proc/sys/net/ipv4/tcp_notsent_lowat");
     assert_eq!(text(&seen).trim(), "16384", "{seen:?}");
+}
+
+#[test]
+fn gw_124_a_command_searches_the_domains_of_the_host_with_its_options() {
+    let Some(kernel) = host(&["unshare", "mount", "cat"]) else { return };
+    let scratch = Scratch::new("resolv-conf");
+    let file = scratch.join("resolv.conf");
+    let conf = "nameserver 192.0.2.53\nsearch corp.example lab.example\noptions ndots:2 edns0\n";
+    std::fs::write(&file, conf).unwrap();
+    let (file, program) = (file.display(), program());
+    let script =
+        format!("mount --bind {file} /etc/resolv.conf && exec {} cat /etc/resolv.conf", program.display());
+    let ran = output(&kernel, Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    assert_eq!(text(&ran), conf.replace("192.0.2.53", "10.0.2.2"), "{ran:?}");
 }
 
 #[test]

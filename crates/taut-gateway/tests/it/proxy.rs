@@ -28,13 +28,13 @@ const SERVER: [u8; 4] = [10, 50, 0, 1];
 const OTHER: [u8; 4] = [10, 50, 0, 2];
 const UNREACHABLE: [u8; 4] = [10, 51, 0, 1];
 const SILENT: [u8; 4] = [10, 53, 0, 1];
-const PORT: u16 = 1_080;
+pub(crate) const PORT: u16 = 1_080;
 
-struct World {
+pub(crate) struct World {
     /// Dropped first.
     _running: Running,
     near: Kernel,
-    far: Kernel,
+    pub(crate) far: Kernel,
     server: Server,
 }
 
@@ -66,7 +66,7 @@ impl World {
         Some(Self::by(near, far, settings, resolver, clients, way, login))
     }
 
-    fn by<C: Clients, W: WayOut>(
+    pub(crate) fn by<C: Clients, W: WayOut>(
         near: Kernel,
         far: Kernel,
         settings: Settings,
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// A connection to the proxy.
-    fn client(&self) -> TcpStream {
+    pub(crate) fn client(&self) -> TcpStream {
         let stream = self.near.enter(|| TcpStream::connect(("127.0.0.1", PORT))).unwrap().unwrap();
         patient(stream)
     }
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// The same for a name.
-    fn named(&self, name: &str, port: u16) -> (u8, TcpStream) {
+    pub(crate) fn named(&self, name: &str, port: u16) -> (u8, TcpStream) {
         self.socks5_by(&[&[3, name.len() as u8], name.as_bytes(), &port.to_be_bytes()].concat())
     }
 
@@ -144,16 +144,16 @@ impl World {
         (client, patient(listener.accept().unwrap().0))
     }
 
-    fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Counters {
         self.server.look(|gateway| *gateway.counters())
     }
 
-    fn nothing_is_left(&self) {
+    pub(crate) fn nothing_is_left(&self) {
         eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
     }
 }
 
-fn link(stack: &Stack) -> Link {
+pub(crate) fn link(stack: &Stack) -> Link {
     let congestion = Some(stack.algorithm("bbr").unwrap());
     let options =
         ConnOptions { congestion, nodelay: true, notsent_lowat: 128 << 10, ..ConnOptions::default() };
@@ -309,7 +309,8 @@ fn px_9_names_are_resolved_here_and_checked_by_the_rules() {
         tokio::net::TcpListener::from_std(listener).unwrap()
     };
     let way = link(&stack);
-    let world = World::by(near, far, settings, Resolver::Servers(servers), clients, way, None);
+    let resolver = Resolver { servers, ..Resolver::default() };
+    let world = World::by(near, far, settings, resolver, clients, way, None);
     let (listener, site) = world.listener(SERVER);
     // The address is closed; it opens with its name.
     assert_eq!(world.socks5(site).0, 2);

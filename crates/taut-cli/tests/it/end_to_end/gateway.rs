@@ -56,6 +56,9 @@ fn a_command_has_a_network_of_its_own() {
         seen.contains("mtu 65520") && seen.contains("10.0.2.15/24") && seen.contains("default dev taut0"),
         "{seen}"
     );
+    let searching = ["--search", "a.test", "--search", "b.test"];
+    let (seen, _, _) = inside(&lab, &searching, "cat /etc/resolv.conf");
+    assert!(seen.lines().any(|line| line == "search a.test b.test"), "{seen}");
     // The host's file is as it was.
     assert_ne!(std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default().trim(), "nameserver 10.0.2.2");
     // A rule that denies, with its line in the log; and the host's loopback, by choice.

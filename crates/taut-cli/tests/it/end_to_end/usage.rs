@@ -72,6 +72,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", ".", "--device", "stream-listen:/dev/null"], "is no socket; choose another path"),
         (&["gateway", "--tun", "taut7", "-t", "auto"], "give the ports, such as -t 8080:80"),
         (&["gateway", "--tun", "taut7", "--dns", "here"], "such as 192.0.2.53"),
+        (&["gateway", "--tun", "taut7", "--search", "a.test"], "add `search a.test` there"),
         (&["gateway", "--tun", "taut7", "--", "sh", "-c"], "taut gateway --run -- sh -c"),
         (&["gateway"], "use one of --run -- COMMAND"),
         (&["gateway", "--guest", "fd00::15/48", "--qemu", "/tmp/x"], "write fd00::15/64"),
