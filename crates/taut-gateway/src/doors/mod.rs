@@ -2,6 +2,7 @@
 
 pub(crate) mod asked_at;
 pub(crate) mod client_address;
+pub(crate) mod dial;
 pub(crate) mod forward;
 pub mod inside;
 pub(crate) mod listening;

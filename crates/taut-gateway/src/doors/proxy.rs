@@ -3,10 +3,9 @@
 //! of taut's, so taut is the sender towards a long link: clients come from the host and go out by a link, or
 //! come over a link and go out by the host.
 //!
-//! A client's name is looked up in the host's own file of names, else by the name service of guests
-//! (`resolver.rs`): so the rules see names and addresses, and a name leads to no special address. A name may
-//! have several addresses; they are tried one after the other, four at most, each but the last for three
-//! seconds at most.
+//! A client's name is looked up in the host's file of names, else by the same name service as a guest's
+//! question (`resolver.rs`): so the rules see names and addresses, and a name leads to no special address.
+//! Its addresses are raced (`dial.rs`).
 //!
 //! A client that leaves while it waits ends the dialling: by a reset, or by a FIN if it has asked and sent
 //! nothing since. One that has sent something may have ended its half, and waits for the other.
@@ -16,32 +15,26 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut::{FlowKind, TcpStream};
+use taut::TcpStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
+use crate::doors::dial::Unreached;
 use crate::doors::request::{self, Asked, Destination, Login, Request};
-use crate::logic::dns;
-use crate::logic::flow::{End, Failure, NextStep, Side};
-use crate::logic::gateway::Admission;
+use crate::logic::flow::{End, NextStep, Side};
 use crate::out::host_sockets::{prepare, prepare_listener};
-use crate::out::way_out::{Upstream, WayOut, failure};
+use crate::out::way_out::{Upstream, WayOut};
 use crate::run::relay::{relay, relay_by_stack};
-use crate::run::resolver;
 use crate::run::server::{Handle, Server};
 
 /// How long a client may take to say what it wants.
 const TO_ASK: Duration = Duration::from_secs(10);
 /// Clients that have not said it yet.
 const ASKING: usize = 1_024;
-/// Addresses of a name that are tried.
-const ADDRESSES: usize = 4;
-/// How long an address may take if there is another one.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where clients come from.
 pub trait Clients: Send + Sync + 'static {
@@ -217,13 +210,6 @@ async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()>
     Ok(())
 }
 
-/// Why a client has no upstream.
-enum Unreached {
-    /// It is gone.
-    Left,
-    Failed(Failure),
-}
-
 impl Server {
     /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled,
     /// and ends when no more clients can be accepted, with the reason.
@@ -283,7 +269,7 @@ impl Server {
                 };
                 drop(permit);
                 if let Ok(request) = asked {
-                    server.client(client, from, request, &*way).await;
+                    server.client(client, from, request, &way).await;
                 }
             });
         }
@@ -295,22 +281,12 @@ impl Server {
         mut client: C,
         from: SocketAddr,
         Request { asked, to, head }: Request,
-        way: &W,
+        way: &Arc<W>,
     ) {
         // One that asked waits for the answer before it ends its half; a client of the kernel's need not.
         let by_fin = asked != Asked::Transparent;
-        let addresses = match to {
-            Destination::Address(to) => Ok(vec![to]),
-            Destination::Name(name, port) => tokio::select! {
-                addresses = self.addresses(from.ip(), &name, port) => addresses,
-                () = client.left(by_fin) => return,
-            },
-        };
-        let reached = match addresses {
-            Ok(addresses) => self.first((&client, by_fin), from, &addresses, way).await,
-            Err(why) => Err(Unreached::Failed(why)),
-        };
-        let (upstream, flow) = match reached {
+        // A task that lives for longer does not keep the size of a race.
+        let (upstream, flow) = match Box::pin(self.reach((&client, by_fin), from, to, way)).await {
             Ok(reached) => reached,
             Err(Unreached::Left) => return,
             Err(Unreached::Failed(why)) => {
@@ -341,65 +317,5 @@ impl Server {
         if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Upstream)) {
             upstream.abort();
         }
-    }
-
-    /// The first address that can be reached, or why the last one cannot.
-    async fn first<C: Client, W: WayOut>(
-        &self,
-        (client, by_fin): (&C, bool),
-        from: SocketAddr,
-        addresses: &[SocketAddr],
-        way: &W,
-    ) -> Result<(W::Stream, Handle), Unreached> {
-        let mut last = Failure::HostUnreachable;
-        for (at, to) in addresses.iter().take(ADDRESSES).enumerate() {
-            let Some((flow, to)) = self.admit_client(from, *to) else {
-                last = Failure::Prohibited;
-                continue;
-            };
-            let is_last = at + 1 == addresses.len().min(ADDRESSES);
-            let dialled = tokio::select! {
-                dialled = way.connect(to) => dialled,
-                () = client.left(by_fin) => {
-                    flow.left(from);
-                    return Err(Unreached::Left);
-                }
-                () = flow.stopped() => Err(io::ErrorKind::TimedOut.into()),
-                () = tokio::time::sleep(PATIENCE), if !is_last => Err(io::ErrorKind::TimedOut.into()),
-            };
-            match dialled {
-                Ok(upstream) if flow.reached() == NextStep::Accept => return Ok((upstream, flow)),
-                Ok(upstream) => upstream.abort(),
-                Err(error) => {
-                    last = failure(&error);
-                    flow.failed(last);
-                }
-            }
-        }
-        Err(Unreached::Failed(last))
-    }
-
-    /// A flow of a client, if a rule allows it and there is room, and where it goes.
-    fn admit_client(&self, from: SocketAddr, to: SocketAddr) -> Option<(Handle, SocketAddr)> {
-        match self.with(|gateway, now| gateway.admit(now, FlowKind::Tcp, from, to)) {
-            Admission::Dial(id, to) => Some((self.handle(id), to)),
-            Admission::Questions(id) => {
-                drop(self.handle(id));
-                None
-            }
-            Admission::Refuse(_) | Admission::Silent => None,
-        }
-    }
-
-    /// The addresses of a name; IPv6 only if it has none of IPv4.
-    async fn addresses(&self, from: IpAddr, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
-        let name: Arc<str> = name.into();
-        for kind in [dns::A, dns::AAAA] {
-            let found = resolver::addresses(self.clone(), from, Arc::clone(&name), kind).await?;
-            if !found.is_empty() {
-                return Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
-            }
-        }
-        Err(Failure::HostUnreachable)
     }
 }

@@ -8,4 +8,5 @@ pub(crate) mod gateway;
 pub(crate) mod guests;
 pub(crate) mod limits;
 pub(crate) mod names;
+pub(crate) mod order;
 pub(crate) mod rules;

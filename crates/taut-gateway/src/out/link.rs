@@ -33,6 +33,10 @@ impl WayOut for Link {
         TcpStream::connect_with(&self.stack, to, &self.options).await
     }
 
+    fn source(&self, to: SocketAddr) -> Option<IpAddr> {
+        Some(self.datagrams(to).ok()?.local_addr().ok()?.ip())
+    }
+
     fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind_with(&self.stack, any_port(to), &with_errors())?;
         // Connecting to an address waits for nothing.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use taut::{FlowKind, Refusal};
 
 use crate::logic::flow::Failure;
+use crate::logic::rules::any_port;
 
 /// A way out.
 pub trait WayOut: Send + Sync + 'static {
@@ -25,6 +26,14 @@ pub trait WayOut: Send + Sync + 'static {
 
     /// Connects. The error's kind says what the guest hears ([`failure`]).
     fn connect(&self, to: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// The address from which a connection would come, or `None` if there is no way. Sends nothing. By
+    /// default that of the host's own sockets.
+    fn source(&self, to: SocketAddr) -> Option<IpAddr> {
+        let socket = std::net::UdpSocket::bind(any_port(to)).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    }
 
     /// A socket for datagrams to this address.
     ///

@@ -44,8 +44,7 @@ impl<T: Default> Watched<T> {
             state.looked_at = Some(Instant::now());
             let file = std::fs::metadata(&self.path).ok();
             let seen = file.map(|file| (file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.len()));
-            if seen.is_some()
-                && seen != state.seen
+            if seen != state.seen
                 && let Ok(bytes) = std::fs::read(&self.path)
             {
                 state.seen = seen;

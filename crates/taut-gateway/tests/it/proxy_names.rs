@@ -1,19 +1,21 @@
-//! Names that clients of a proxy give: PX-23 to 25 of `docs/spec/proxy.md`. The world is that of `proxy.rs`,
+//! Names that clients of a proxy give: PX-21 to 26 of `docs/spec/proxy.md`. The world is that of `proxy.rs`,
 //! with both families or one.
 #![cfg(target_os = "linux")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use taut::Stack;
 use taut_gateway::{Resolver, Rules, Settings};
-use taut_testbed::{Kernel, PATIENCE, Scratch, live};
+use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, live};
 
 use crate::proxy::{PORT, World, link};
 
 const V4: &str = "10.50.0.1";
+const V6: &str = "2001:db8:50::1";
 const SILENT_V4: &str = "10.53.0.1";
+const SILENT_V6: &str = "2001:db8:53::1";
 
 const A: u8 = 1;
 const AAAA: u8 = 28;
@@ -24,7 +26,7 @@ fn world(own: &[(&str, &str)], rules: &[&str], resolver: Resolver, near: Kernel)
     for line in [
         "ip route add local 10.50.0.0/16 dev lo",
         "ip route add blackhole 10.53.0.0/16",
-        "ip -6 route add local 2001:db8:50::/48 dev lo",
+        "ip -6 address add 2001:db8:50::1/128 dev lo nodad",
         "ip -6 route add blackhole 2001:db8:53::/48",
     ] {
         far.run(line).unwrap();
@@ -118,6 +120,63 @@ fn greet(listener: TcpListener, letter: u8) {
     });
 }
 
+/// Addresses by the first label of a name.
+fn zone(name: &str) -> &'static [&'static str] {
+    match name {
+        "four" => &[V4],
+        "both" => &[V4, V6],
+        "six" => &[V6],
+        "six-dead" => &[SILENT_V6, V4],
+        "four-dead" => &[SILENT_V4, V6],
+        "many-dead" => &["10.53.0.1", "10.53.0.2", "10.53.0.3", "10.53.0.4", "10.53.0.5", V4],
+        _ => &[],
+    }
+}
+
+#[test]
+fn px_21_a_name_is_reached_if_one_address_is() {
+    let only_v4 = [("four", Ok('4')), ("both", Ok('4')), ("six-dead", Ok('4')), ("many-dead", Ok('4'))];
+    let only_v6 = [("six", Ok('6')), ("both", Ok('6')), ("four-dead", Ok('6'))];
+    let rest = [("four-dead", Ok('6')), ("six", Ok('6')), ("none", Err(4))];
+    // RFC 6724 prefers IPv6 here.
+    let both = [&only_v4[..1], &only_v4[2..], &only_v6[1..2], &rest].concat();
+    for (own, names) in [
+        (&BOTH[..], &both[..]),
+        (&BOTH[1..], &[&only_v6[..], &[("four", Err(4))]].concat()),
+        (&BOTH[..1], &[&only_v4[..], &[("six", Err(4))]].concat()),
+    ] {
+        let Some(near) = near() else { return };
+        let servers = vec![name_server(&near, |question, from| {
+            vec![(answer(question, zone(&name_and_kind(question).0)), from)]
+        })];
+        let world = world(own, &[], Resolver { servers, ..Resolver::default() }, near);
+        greet(listener(&world, V4), b'4');
+        greet(listener(&world, V6), b'6');
+        for (name, expected) in names {
+            assert_eq!(reached(&world, &format!("{name}.example.com")), *expected, "{name} by {own:?}");
+        }
+    }
+}
+
+#[test]
+fn px_22_both_families_are_looked_up_at_once() {
+    let Some(near) = near() else { return };
+    // It answers when it has both questions.
+    let mut waits = Vec::new();
+    let servers = vec![name_server(&near, move |question, from| {
+        let new = (answer(question, &[V4]), from, name_and_kind(question).1);
+        waits.retain(|(_, _, kind)| *kind != new.2);
+        waits.push(new);
+        if waits.len() < 2 {
+            return Vec::new();
+        }
+        waits.drain(..).map(|(answer, from, _)| (answer, from)).collect()
+    })];
+    let world = world(&BOTH, &[], Resolver { servers, ..Resolver::default() }, near);
+    greet(listener(&world, V4), b'4');
+    assert_eq!(reached(&world, "www.example.com"), Ok('4'));
+}
+
 #[test]
 fn px_23_the_hosts_own_names_come_first_and_pass_the_rules() {
     let Some(near) = near() else { return };
@@ -181,4 +240,18 @@ fn px_25_a_refusal_of_the_name_servers_is_no_rule_of_the_proxy() {
     let world = world(&BOTH, &rules, Resolver { servers, ..Resolver::default() }, near);
     assert_eq!(reached(&world, "www.example.com"), Err(4));
     assert_eq!(reached(&world, "denied.example.com"), Err(2));
+}
+
+#[test]
+fn px_26_a_client_that_leaves_ends_all_attempts() {
+    let Some(near) = near() else { return };
+    let servers =
+        vec![name_server(&near, |question, from| vec![(answer(question, &[SILENT_V4, SILENT_V6]), from)])];
+    let world = world(&BOTH, &[], Resolver { servers, ..Resolver::default() }, near);
+    let mut client: TcpStream = world.client();
+    client.write_all(b"CONNECT www.example.com:80 HTTP/1.1\r\n\r\n").unwrap();
+    eventually("both are dialled", || world.counters().connections == 2);
+    drop(client);
+    world.nothing_is_left();
+    assert_eq!(world.counters().left, 1);
 }
