@@ -7,7 +7,7 @@
 //!                                                    user, network, mount namespace; lo; TUN, addresses, routes
 //!     TUN, or the reason why there is none ◀─────────
 //!     a socket that tells of the namespace's ◀───────
-//!     meanwhile it prepares to serve                 resolv.conf
+//!     meanwhile it prepares to serve                 resolv.conf (resolv_conf.rs)
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
 //!
@@ -18,17 +18,15 @@
 //! dies, the command gets SIGTERM.
 
 use std::convert::Infallible;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -38,14 +36,13 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
+use crate::doors::resolv_conf::{self, RESOLV_CONF};
 use crate::doors::sock_diag;
-use crate::run::host_files::ResolvConf;
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.
 pub const MAX_MTU: u16 = 65_520;
 
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 const NOTSENT_LOWAT: &str = "/proc/sys/net/ipv4/tcp_notsent_lowat";
 
 /// The byte with which a message begins that brings the TUN; anything else is the text of an error.
@@ -189,8 +186,10 @@ fn become_guest(
     // The gateway prepares meanwhile.
     if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
         // A program with an address of its own for names may not need it.
-        if let Err(error) = give_name_server(server, &plan.search) {
-            eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
+        match resolv_conf::give(server, &plan.search) {
+            // Without it all works until the host has another file.
+            Ok(own) => _ = resolv_conf::keep(&gateway, own, server, &plan.search),
+            Err(error) => eprintln!("taut: {RESOLV_CONF} stays as it is: {error}"),
         }
     }
     gateway.read_exact(&mut [0]).map_err(|_| io::Error::other("the gateway is gone"))?;
@@ -247,19 +246,6 @@ fn enter(network: &File, name: &str) -> io::Result<()> {
         let error = io::Error::from(error);
         io::Error::new(error.kind(), format!("cannot enter {name}: {error}"))
     })
-}
-
-/// Puts a file of this mount namespace's own over `resolv.conf`. It lies in a file system that nothing else
-/// refers to.
-fn give_name_server(server: IpAddr, search: &[String]) -> io::Result<()> {
-    let of_host = fs::read(RESOLV_CONF).unwrap_or_default();
-    let text = ResolvConf::read(&String::from_utf8_lossy(&of_host)).for_guest(server, search);
-    let place = Path::new("/tmp");
-    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?;
-    let file = place.join("resolv.conf");
-    let mounted = fs::write(&file, text).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
-    unmount(place, UnmountFlags::DETACH)?;
-    mounted
 }
 
 /// Sends bytes, and two descriptors at most.

@@ -10,4 +10,5 @@ pub(crate) mod machines;
 pub(crate) mod namespace;
 pub(crate) mod proxy;
 pub(crate) mod request;
+pub(crate) mod resolv_conf;
 pub(crate) mod sock_diag;

@@ -30,13 +30,17 @@ pub struct Namespace {
 
 /// The process of a guest: the command, when it has begun.
 #[derive(Debug)]
-pub struct GuestProcess(Pid);
+pub struct GuestProcess {
+    pid: Pid,
+    /// While it is open, the guest keeps its `resolv.conf`.
+    _control: Option<UnixStream>,
+}
 
 impl GuestProcess {
     /// Its number.
     #[must_use]
     pub const fn pid(&self) -> Pid {
-        self.0
+        self.pid
     }
 
     /// Waits until it has ended.
@@ -44,13 +48,13 @@ impl GuestProcess {
     /// # Errors
     /// Somebody else has waited for it.
     pub fn wait(self) -> io::Result<ExitStatus> {
-        let ended = retry_on_intr(|| waitpid(Some(self.0), WaitOptions::empty()))?;
+        let ended = retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty()))?;
         let (_, status) = ended.ok_or_else(|| io::Error::other("it runs on"))?;
         Ok(ExitStatus::from_raw(status.as_raw()))
     }
 
     fn kill(self) -> io::Result<()> {
-        _ = kill_process(self.0, Signal::KILL);
+        _ = kill_process(self.pid, Signal::KILL);
         self.wait().map(drop)
     }
 }
@@ -99,7 +103,7 @@ impl Namespace {
             Forked::Parent(pid) => {
                 // As the gateway would not see the child's.
                 drop(theirs);
-                Ok(Opening { process: GuestProcess(pid), control, mtu: plan.mtu })
+                Ok(Opening { process: GuestProcess { pid, _control: None }, control, mtu: plan.mtu })
             }
         }
     }
@@ -114,7 +118,7 @@ impl Namespace {
         let child = program.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
         // The child's end must not stay open here, or its death would not be seen.
         drop(program);
-        let process = GuestProcess(Pid::from_child(&child));
+        let process = GuestProcess { pid: Pid::from_child(&child), _control: None };
         if let Err(error) = send(&control, &[0], &[io::stdin().as_fd()]) {
             process.kill()?;
             return Err(error);
@@ -161,6 +165,6 @@ impl Namespace {
     /// The child is gone.
     pub fn start(self) -> io::Result<GuestProcess> {
         go(&self.control)?;
-        Ok(self.process)
+        Ok(GuestProcess { _control: Some(self.control), ..self.process })
     }
 }

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn px_26_requests_for_a_url_and_what_the_server_gets() {
+    fn px_28_requests_for_a_url_and_what_the_server_gets() {
         let name = |host: &str, port| Destination::Name(host.into(), port);
         let fields = "Accept: a\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive\r\nhost: other\r\n";
         for (line, to, first, host) in [
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn px_27_requests_of_socks4_with_addresses_and_names() {
+    fn px_29_requests_of_socks4_with_addresses_and_names() {
         let request = |command, octets: [u8; 4], rest: &[u8]| {
             [&[4, command, 0x1f, 0x90], &octets[..], b"user\0", rest, b"early"].concat()
         };

@@ -1,5 +1,5 @@
-//! A command in a namespace of its own, by the example `run`: GW-27 to 29 and 124 of `docs/spec/gateway.md`.
-//! `cargo test` builds the example together with this test.
+//! A command in a namespace of its own, by the example `run`: GW-27 to 29, 124 and 126 of
+//! `docs/spec/gateway.md`. `cargo test` builds the example together with this test.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
@@ -102,6 +102,26 @@ fn gw_124_a_command_searches_the_domains_of_the_host_with_its_options() {
         format!("mount --bind {file} /etc/resolv.conf && exec {} cat /etc/resolv.conf", program.display());
     let ran = output(&kernel, Command::new("unshare").args(["-m", "sh", "-c", &script]));
     assert_eq!(text(&ran), conf.replace("192.0.2.53", "10.0.2.2"), "{ran:?}");
+}
+
+#[test]
+fn gw_126_a_command_keeps_its_name_server_when_the_hosts_file_is_replaced() {
+    let Some(kernel) = host(&["unshare", "mount", "cat", "timeout", "grep"]) else { return };
+    let script = format!(
+        "mount -t tmpfs none /etc && echo nameserver 192.0.2.53 >/etc/resolv.conf
+         (until [ -e /etc/started ]; do sleep 0.05; done; echo search new.example >/etc/new
+          mv /etc/new /etc/resolv.conf; until [ -e /etc/again ]; do sleep 0.05; done; rm /etc/resolv.conf
+          echo search other.example >/etc/resolv.conf) &
+         exec {} sh -c '>/etc/started
+             timeout 60 sh -c \"until [ \\$(grep -c -e new.example -e 10.0.2.2 /etc/resolv.conf) = 2 ]; do sleep 0.05; done\"
+             cat /etc/resolv.conf; >/etc/again
+             timeout 60 sh -c \"until [ \\$(grep -c -e other.example -e 10.0.2.2 /etc/resolv.conf) = 2 ]; do sleep 0.05; done\"
+             cat /etc/resolv.conf'",
+        program().display()
+    );
+    let ran = output(&kernel, Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    let expected = ["new", "other"].map(|name| format!("nameserver 10.0.2.2\nsearch {name}.example\n"));
+    assert_eq!(text(&ran), expected.concat(), "{ran:?}");
 }
 
 #[test]
