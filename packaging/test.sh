@@ -101,19 +101,6 @@ completes() {
         [[ ${COMPREPLY[*]} == proxy ]] || { echo "completed: ${COMPREPLY[*]}"; exit 1; }'
 }
 shows "bash completes taut prox to proxy" completes
-fish_completes() { in_root fish -c 'complete -C "taut prox"' | grep -q '^proxy'; }
-shows "fish completes it" fish_completes
-zsh_completes() {
-    # What a person would type, at a terminal of its own.
-    in_root TERM=vt100 timeout 60 zsh -fc 'zmodload zsh/zpty
-        zpty -b shell zsh -f
-        until_said() { local said part; until [[ $said == *$1* ]]; do zpty -r shell part && said+=$part || sleep 0.1; done }
-        zpty -w shell "autoload -Uz compinit && compinit -u -D; print -r -- rea""dy"
-        until_said ready
-        zpty -w -n shell $'"'taut prox\\t --help\\n'"'
-        until_said "taut proxy --congestion"' </dev/null
-}
-shows "zsh completes it" zsh_completes
 shows "systemd finds no mistake in the units" in_root env XDG_RUNTIME_DIR=/run systemd-analyze --user verify \
     /usr/lib/systemd/user/taut-proxy.service /usr/lib/systemd/user/taut-gateway.service
 keeps() {
@@ -151,6 +138,19 @@ head -c 1000000 /dev/urandom >"$work/www/file"
 nsenter -t "$leader" -n python3 -m http.server --bind 10.9.0.1 --directory "$work/www" 8000 >/dev/null 2>&1 &
 server=$!
 shows "the user starts both" as_user systemctl --user start taut-proxy taut-gateway
+fish_completes() { as_user fish -c 'complete -C "taut prox"' | grep -q '^proxy'; }
+shows "fish completes it" fish_completes
+zsh_completes() {
+    # What a person would type, at a terminal of its own.
+    as_user TERM=vt100 timeout 60 zsh -fc 'zmodload zsh/zpty
+        zpty -b shell zsh -f
+        until_said() { local said part; until [[ $said == *$1* ]]; do zpty -r shell part && said+=$part || sleep 0.1; done }
+        zpty -w shell "autoload -Uz compinit && compinit -u -D; print -r -- rea""dy"
+        until_said ready
+        zpty -w -n shell $'"'taut prox\\t --help\\n'"'
+        until_said "taut proxy --congestion"' </dev/null
+}
+shows "zsh completes it" zsh_completes
 fetches() { # fetches BY...
     local _
     for _ in {1..20}; do

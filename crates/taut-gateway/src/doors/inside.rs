@@ -18,7 +18,7 @@
 //! dies, the command gets SIGTERM.
 
 use std::convert::Infallible;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
