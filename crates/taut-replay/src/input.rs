@@ -38,6 +38,7 @@ macro_rules! inputs {
                 43 RefuseFlow = refuse_flow(flow: FlowId, how: Refusal) -> bool;
                 44 DropFlow = drop_flow(flow: FlowId) -> bool;
                 59 RefuseDatagrams = refuse_datagrams(id: DatagramId, how: Refusal) -> Result<bool, DatagramError>;
+                60 BeginFlowFrom = begin_flow_from(id: DatagramId, local: SocketAddr) -> Result<DatagramId, FlowError>;
             }
             untimed {
                 5 Event = poll_event() -> Option<Event>;

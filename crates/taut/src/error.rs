@@ -65,7 +65,7 @@ pub(crate) fn listen(error: ListenError) -> io::Error {
 pub(crate) fn flow(error: FlowError) -> io::Error {
     let kind = match error {
         FlowError::Gone => io::ErrorKind::ConnectionAborted,
-        FlowError::TooManyConnections => io::ErrorKind::QuotaExceeded,
+        FlowError::TooManyConnections | FlowError::NoRoom => io::ErrorKind::QuotaExceeded,
         FlowError::OtherKind => io::ErrorKind::InvalidInput,
         _ => io::ErrorKind::Other,
     };

@@ -9,15 +9,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use futures_util::future::Either;
 use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT,
-    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, name_server, pings_are_allowed,
+    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
     sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -75,6 +75,9 @@ pub(crate) struct GatewayArgs {
     /// Which address of a forwarded port's client the service sees
     #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
     client_address: ClientAddress,
+    /// Who may send to a UDP port of the guest: addresses that it has sent to, or any
+    #[arg(help_heading = "Rules", long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]
+    udp_filter: Filter,
     /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]
     #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX")]
     guest: Vec<Cidr>,
@@ -120,6 +123,13 @@ pub(crate) struct GatewayArgs {
     /// The command, and its arguments
     #[arg(help_heading = "Guest", last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// [`UdpFilter`] by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Filter {
+    Address,
+    Any,
 }
 
 /// Where flows go.
@@ -215,6 +225,10 @@ impl GatewayArgs {
         let rules = self.rules.iter().chain(&config.rules).map(String::as_str).chain(host.iter().copied());
         Ok(Settings {
             rules: Rules::parse(rules)?,
+            udp_filter: match self.udp_filter {
+                Filter::Address => UdpFilter::Address,
+                Filter::Any => UdpFilter::Any,
+            },
             limits: config.limits(),
             timeouts: config.timeouts(),
             own,

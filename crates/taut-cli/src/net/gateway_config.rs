@@ -16,6 +16,7 @@
 //! idle = 7440
 //! half-closed = 240
 //! datagrams = 120
+//! exchange = 5
 //! ping = 60
 //! question = 10
 //! ```
@@ -60,6 +61,7 @@ struct TimeoutsTable {
     idle: Option<u32>,
     half_closed: Option<u32>,
     datagrams: Option<u32>,
+    exchange: Option<u32>,
     ping: Option<u32>,
     question: Option<u32>,
 }
@@ -103,6 +105,7 @@ impl Config {
             idle: or(own.idle, all.idle),
             half_closed: or(own.half_closed, all.half_closed),
             datagrams: or(own.datagrams, all.datagrams),
+            exchange: or(own.exchange, all.exchange),
             ping: or(own.ping, all.ping),
             question: or(own.question, all.question),
         }

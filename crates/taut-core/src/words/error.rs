@@ -112,6 +112,9 @@ pub enum FlowError {
     /// A flow of datagrams is no connection, and the other way round. It is still pending.
     #[error("a flow of another kind")]
     OtherKind,
+    /// There is no room for one more flow, or none between these addresses and ports.
+    #[error("no room for this flow")]
+    NoRoom,
 }
 
 /// Why an option was not set.

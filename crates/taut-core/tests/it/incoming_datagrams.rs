@@ -1,5 +1,5 @@
-//! Flows of datagrams that an application decides about: the statements IN-21 to IN-36 of docs/spec/ip.md. A
-//! stack at 10.9.0.1 and fd09::1 stands in for everybody; packets are written by hand.
+//! Flows of datagrams that an application decides about: the statements IN-21 to IN-36 of docs/spec/ip.md,
+//! and GW-141. A stack at 10.9.0.1 and fd09::1 stands in for everybody; packets are written by hand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -723,4 +723,48 @@ fn in_38_a_flows_socket_has_one_peer_and_one_source() {
     assert_eq!(w.stack.datagram(id).unwrap().rcvbuf, 10_000);
     w.send(id, b"x").unwrap();
     assert_eq!(raw::class_and_hops(&w.sent()[0]), (0xb8, 9));
+}
+
+/// A gateway begins a flow towards its guest, for somebody beyond.
+#[test]
+fn gw_141_a_flow_begins_from_another_address_as_if_its_peer_had_sent_there() {
+    for ((from, to), third) in PAIRS.into_iter().zip(["198.51.100.9:99", "[2001:db8:9::9]:99"]) {
+        let limits = DatagramFlowOptions { max_flows: 2, ..DatagramFlowOptions::default() };
+        let mut w = World::with(FlowFilter::any().kinds(ALL), limits);
+        w.udp(from, to, b"first");
+        let flow = w.flow();
+        let id = w.accept(flow.id);
+        let begin = |w: &mut World, local: &str| w.stack.begin_flow_from(w.now, id, addr(local));
+        // One that is there; one of the other family; no port; no host's address.
+        let other = if addr(from).is_ipv4() { "[2001:db8::1]:9" } else { "198.51.100.9:9" };
+        let nowhere = if addr(from).is_ipv4() { "224.0.0.1:9" } else { "[ff02::1]:9" };
+        let no_port = SocketAddr::new(addr(third).ip(), 0).to_string();
+        for local in [to, other, nowhere, &no_port] {
+            assert_eq!(begin(&mut w, local), Err(FlowError::NoRoom), "{local}");
+        }
+        let begun = begin(&mut w, third).unwrap();
+        w.send(begun, b"hello").unwrap();
+        let sent: Vec<_> = w.sent().iter().map(|packet| parse_udp(packet)).collect();
+        assert_eq!(sent, [(addr(third), addr(from), b"hello".to_vec())]);
+        // Its answer is of this flow, and is none to be decided.
+        w.events();
+        w.udp(from, third, b"back");
+        assert_eq!((w.events(), w.recv(begun)), (vec![Event::DatagramReadable(begun)], Ok(b"back".to_vec())));
+        assert_eq!((w.stack.next_flow(w.filter), w.stack.datagrams().count()), (None, 2));
+        // There is room for two; a closed one makes room.
+        let fourth = SocketAddr::new(addr(third).ip(), 100).to_string();
+        assert_eq!(begin(&mut w, &fourth), Err(FlowError::NoRoom));
+        w.stack.close_datagram(begun);
+        let last = begin(&mut w, &fourth).unwrap();
+        // It is idle for too long as any other.
+        w.wait(120);
+        assert_eq!(w.recv(last), Err(DatagramError::TimedOut));
+        [id, last].into_iter().for_each(|id| w.stack.close_datagram(id));
+        assert_eq!(begin(&mut w, third), Err(FlowError::Gone));
+        assert_eq!((w.stack.datagrams().count(), w.stack.poll_timeout()), (0, None));
+    }
+    let mut w = World::new();
+    let bound = w.stack.open_datagram(DatagramKind::Udp, addr("10.9.0.1:9"), &DatagramOptions::default());
+    let begun = w.stack.begin_flow_from(w.now, bound.unwrap(), addr(ELSEWHERE));
+    assert_eq!(begun, Err(FlowError::OtherKind));
 }

@@ -17,7 +17,7 @@ use taut::{FlowKind, Stack};
 use crate::doors::client_address::ClientAddress;
 use crate::doors::forward::Forward;
 use crate::doors::sock_diag;
-use crate::logic::gateway::Event;
+use crate::logic::event::Event;
 use crate::run::server::Server;
 
 /// How often is looked.

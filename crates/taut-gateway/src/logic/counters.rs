@@ -1,5 +1,7 @@
 //! What a gateway counts.
 
+use crate::logic::flow::Side;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident,)*) => {
         /// Counts since the gateway began.
@@ -37,6 +39,10 @@ counters! {
     left,
     /// Flows that a rule denied or dropped.
     denied,
+    /// Datagrams from outside, to a port of a guest's, that the filter or a rule did not let in.
+    filtered,
+    /// Flows of UDP and pings whose place a newer one of the same guest has taken.
+    replaced,
     /// Flows, and questions, for which a guest or the gateway had no room.
     over_limit,
     /// Flows for which this host had no descriptor, port or memory.
@@ -59,4 +65,13 @@ counters! {
     unanswered,
     /// Lines of the log that were left out because they came too fast.
     events_left_out,
+}
+
+impl Counters {
+    pub(crate) const fn count_bytes(&mut self, from: Side, bytes: usize) {
+        match from {
+            Side::Guest => self.bytes_up += bytes as u64,
+            Side::Upstream => self.bytes_down += bytes as u64,
+        }
+    }
 }

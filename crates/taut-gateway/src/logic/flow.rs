@@ -12,7 +12,15 @@
 //! The upstream comes first and the guest's answer second, so a guest sees a refusal as a refusal and silence
 //! as silence. Called by `gateway.rs`.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use taut::{FlowKind, Refusal};
+
+use crate::logic::guests::Guest;
+use crate::logic::limits::Timeouts;
+
+pub(crate) const DNS_PORT: u16 = 53;
 
 /// One of the two ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,5 +188,69 @@ impl Stage {
     #[must_use]
     pub const fn is_half_open(self) -> bool {
         matches!(self, Self::Connecting | Self::Answering)
+    }
+}
+
+/// What the gateway knows of a flow.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) kind: FlowKind,
+    pub(crate) guest: Guest,
+    pub(crate) to: SocketAddr,
+    pub(crate) stage: Stage,
+    /// When something passed, or the stage changed.
+    pub(crate) moved_at: Duration,
+    /// The entry in `deadlines`, which may be earlier than the time is over.
+    pub(crate) deadline: Duration,
+    pub(crate) held: u64,
+    /// Of datagrams: the entry in `idle`.
+    pub(crate) idle_at: Duration,
+    /// Datagrams that passed from each side, up to 255.
+    pub(crate) datagrams: [u8; 2],
+    /// It goes to the gateway's own name server.
+    pub(crate) asks: bool,
+    /// Somebody outside began it, at a port that the guest has there.
+    pub(crate) is_from_outside: bool,
+}
+
+impl Flow {
+    pub(crate) const fn new(now: Duration, kind: FlowKind, guest: Guest, to: SocketAddr) -> Self {
+        Self {
+            kind,
+            guest,
+            to,
+            stage: Stage::Connecting,
+            moved_at: now,
+            deadline: now,
+            held: 0,
+            idle_at: now,
+            datagrams: [0; 2],
+            asks: false,
+            is_from_outside: false,
+        }
+    }
+
+    /// When its time is over, if nothing passes.
+    pub(crate) const fn end(&self, timeouts: &Timeouts) -> Duration {
+        let time = match (self.stage, self.kind) {
+            (Stage::Connecting | Stage::Answering, _) => timeouts.half_open,
+            (Stage::Done, _) => Duration::MAX,
+            (_, FlowKind::Udp) if self.asks => timeouts.question,
+            (_, FlowKind::Udp) if self.is_one_exchange() => timeouts.exchange,
+            (_, FlowKind::Udp) => timeouts.datagrams,
+            (_, FlowKind::Echo) => timeouts.ping,
+            (stage, FlowKind::Tcp) if stage.is_half_closed() => timeouts.half_closed,
+            (_, FlowKind::Tcp) => timeouts.idle,
+        };
+        self.moved_at.saturating_add(time)
+    }
+
+    /// See [`Timeouts::exchange`].
+    const fn is_one_exchange(&self) -> bool {
+        match self.datagrams {
+            [0, _] => self.is_from_outside,
+            [1..=2, 1..=2] => self.to.port() == DNS_PORT && !self.is_from_outside,
+            _ => false,
+        }
     }
 }

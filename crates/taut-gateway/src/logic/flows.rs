@@ -19,6 +19,11 @@ pub struct FlowId {
     place: u32,
 }
 
+impl FlowId {
+    /// None comes before it.
+    pub(crate) const FIRST: Self = Self { serial: 0, place: 0 };
+}
+
 /// The table of flows.
 #[derive(Debug)]
 pub(crate) struct Flows<T> {
@@ -121,6 +126,14 @@ impl Stops {
                     _ => (Poll::Pending, None),
                 }
             }
+        }
+    }
+
+    /// What wakes this flow's task; a task that has not asked will look by itself.
+    pub(crate) fn waker(&self, id: FlowId) -> Option<Waker> {
+        match self.places.get(id.place as usize)? {
+            Stop::Waits(waker) => Some(waker.clone()),
+            _ => None,
         }
     }
 

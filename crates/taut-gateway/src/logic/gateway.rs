@@ -24,10 +24,12 @@ use taut::{FlowKind, Refusal};
 
 use crate::logic::counters::Counters;
 use crate::logic::dns::{self, Asked};
-use crate::logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
+use crate::logic::event::Event;
+use crate::logic::flow::{DNS_PORT, End, EventKind, Failure, Flow, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
 use crate::logic::flows::Flows;
 use crate::logic::guests::{Counted, Guest, Guests};
+use crate::logic::idle::Idle;
 use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 use crate::logic::names::Names;
 use crate::logic::rules::{Action, Rules};
@@ -41,8 +43,22 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Where guests may go.
     pub rules: Rules,
+    /// Who may send to a guest's port of UDP.
+    pub udp_filter: UdpFilter,
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,
+}
+
+/// Who may send to a guest's port of UDP, which has one port outside for all destinations: RFC 4787 §5. Rules
+/// hold in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UdpFilter {
+    /// Addresses that the port has sent to, from any of their ports: "address-dependent filtering", which
+    /// REQ-8 recommends where filtering matters most.
+    #[default]
+    Address,
+    /// Anybody: "endpoint-independent filtering", which REQ-8 recommends where applications matter most.
+    Any,
 }
 
 /// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
@@ -50,8 +66,6 @@ pub struct Settings {
 const GATEWAY_NAME: &str = "gateway.home.arpa";
 /// The same for the host.
 pub const HOST_NAME: &str = "host.home.arpa";
-
-const DNS_PORT: u16 = 53;
 
 /// How many events wait for the log.
 const MAX_EVENTS: usize = 256;
@@ -87,75 +101,6 @@ pub enum Question {
     Ignore,
 }
 
-/// A line for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A rule denied a flow.
-    Denied {
-        /// Who wanted it.
-        guest: SocketAddr,
-        /// What it was.
-        kind: FlowKind,
-        /// Where it was to go.
-        to: SocketAddr,
-        /// The rule.
-        rule: String,
-    },
-    /// A rule denied a name.
-    NameDenied {
-        /// Who asked.
-        guest: IpAddr,
-        /// For which name.
-        name: String,
-        /// The rule.
-        rule: String,
-    },
-    /// A client gave up before its connection was there.
-    Left {
-        /// Its address.
-        client: SocketAddr,
-        /// Where it was to go.
-        to: SocketAddr,
-    },
-    /// There was no room for one more.
-    OverLimit {
-        /// Who wanted it.
-        guest: IpAddr,
-        /// Of what.
-        what: Counted,
-    },
-    /// This host had no descriptor, port or memory for a flow. Once a second at most.
-    NoResources {
-        /// Where it was to go.
-        to: SocketAddr,
-    },
-    /// A port at which the guest listens cannot be opened on the host.
-    CannotForward {
-        /// Where it was to be.
-        at: SocketAddr,
-        /// Why not.
-        why: String,
-    },
-    /// No descriptor or memory for clients that wait to be accepted. Once a second at most.
-    CannotAccept {
-        /// Where they wait.
-        at: SocketAddr,
-    },
-}
-
-#[derive(Debug)]
-struct Flow {
-    kind: FlowKind,
-    guest: Guest,
-    to: SocketAddr,
-    stage: Stage,
-    /// When something passed, or the stage changed.
-    moved_at: Duration,
-    /// The entry in `deadlines`, which may be earlier than the time is over.
-    deadline: Duration,
-    held: u64,
-}
-
 #[derive(Debug)]
 struct Pending {
     guest: Guest,
@@ -178,6 +123,7 @@ pub struct Gateway {
     guests: Guests,
     names: Names,
     deadlines: BTreeSet<(Duration, Due)>,
+    idle: Idle,
     over: VecDeque<(FlowId, NextStep)>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -226,7 +172,12 @@ impl Gateway {
         }
         match self.begin(now, kind, from.ip(), target) {
             None => Admission::Refuse(Refusal::Prohibited),
-            Some(id) if is_question => Admission::Questions(id),
+            Some(id) if is_question => {
+                if let Some(flow) = self.flows.get_mut(id) {
+                    flow.asks = true;
+                }
+                Admission::Questions(id)
+            }
             Some(id) => Admission::Dial(id, target),
         }
     }
@@ -238,6 +189,39 @@ impl Gateway {
         self.begin(now, kind, guest.ip(), guest)
     }
 
+    /// Somebody outside sends to a port that this guest has there. `is_known`: the guest has sent to this
+    /// address. Returns also where the guest sees it come from. `None`: the datagram is dropped.
+    pub fn from_outside(
+        &mut self,
+        now: Duration,
+        guest: SocketAddr,
+        from: SocketAddr,
+        is_known: bool,
+    ) -> Option<(FlowId, SocketAddr)> {
+        let who = Guest::of(guest.ip());
+        let is_own = |own: &&IpAddr| own.is_ipv4() == from.is_ipv4();
+        let seen = match from.ip().is_loopback() {
+            true => self.settings.own.iter().find(is_own).map(|own| SocketAddr::new(*own, from.port())),
+            false => Some(from),
+        };
+        let is_allowed = {
+            let names = self.names.of(now, who, from.ip());
+            self.settings.rules.check(FlowKind::Udp, from, names).action == Action::Allow
+        };
+        let is_let_in = is_allowed
+            && (is_known || self.settings.udp_filter == UdpFilter::Any)
+            && self.guests.has_room(&self.settings.limits, who, Counted::DatagramFlows);
+        let Some(seen) = seen.filter(|_| is_let_in) else {
+            self.counters.filtered += 1;
+            return None;
+        };
+        let id = self.begin(now, FlowKind::Udp, guest.ip(), from)?;
+        if let Some(flow) = self.flows.get_mut(id) {
+            flow.is_from_outside = true;
+        }
+        Some((id, seen))
+    }
+
     /// One more flow, if there is room for it.
     fn begin(&mut self, now: Duration, kind: FlowKind, source: IpAddr, to: SocketAddr) -> Option<FlowId> {
         let guest = Guest::of(source);
@@ -245,18 +229,44 @@ impl Gateway {
             FlowKind::Tcp => &[Counted::Connections, Counted::HalfOpen][..],
             FlowKind::Udp | FlowKind::Echo => &[Counted::DatagramFlows],
         };
-        let limits = &self.settings.limits;
-        if let Some(&what) = wanted.iter().find(|what| !self.guests.has_room(limits, guest, **what)) {
+        let limits = self.settings.limits;
+        let full =
+            |guests: &Guests| wanted.iter().copied().find(|what| !guests.has_room(&limits, guest, *what));
+        let replaces =
+            kind != FlowKind::Tcp && full(&self.guests).is_some() && self.make_room(now, source, None);
+        self.counters.replaced += u64::from(replaces);
+        if let Some(what) = full(&self.guests) {
             self.counters.over_limit += 1;
             self.note(Event::OverLimit { guest: source, what });
             return None;
         }
         wanted.iter().for_each(|what| self.guests.add(guest, *what));
         let deadline = now + self.settings.timeouts.half_open;
-        let flow = Flow { kind, guest, to, stage: Stage::Connecting, moved_at: now, deadline, held: 0 };
-        let id = self.flows.insert(flow);
+        let id = self.flows.insert(Flow { deadline, ..Flow::new(now, kind, guest, to) });
         self.deadlines.insert((deadline, Due::Flow(id)));
+        if kind != FlowKind::Tcp {
+            self.idle.insert(guest, now, id);
+        }
         Some(id)
+    }
+
+    /// Ends the guest's flow of UDP or ping that has been idle for longest, for another one of the guest's:
+    /// [`poll_end`](Self::poll_end) has it. Returns whether there was one.
+    pub fn make_room(&mut self, now: Duration, source: IpAddr, other: Option<FlowId>) -> bool {
+        let guest = Guest::of(source);
+        while let Some((at, id)) = self.idle.first(guest).filter(|(_, id)| Some(*id) != other) {
+            self.idle.remove(guest, at, id);
+            let Some(flow) = self.flows.get_mut(id) else { continue };
+            if flow.moved_at > at {
+                flow.idle_at = flow.moved_at;
+                self.idle.insert(guest, flow.idle_at, id);
+                continue;
+            }
+            let then = self.happen(now, id, EventKind::Expired);
+            self.over.push_back((id, then));
+            return true;
+        }
+        false
     }
 
     /// The upstream of a flow is there.
@@ -344,13 +354,32 @@ impl Gateway {
         self.give_back(id, held);
         let Some(flow) = self.flows.get_mut(id).filter(|_| bytes > 0) else { return };
         flow.moved_at = now;
-        match from {
-            Side::Guest => self.counters.bytes_up += bytes as u64,
-            Side::Upstream => self.counters.bytes_down += bytes as u64,
+        self.counters.count_bytes(from, bytes);
+    }
+
+    /// So many datagrams of a flow, with so many bytes, have passed from this side.
+    pub fn datagrams_passed(&mut self, now: Duration, id: FlowId, from: Side, count: usize, bytes: usize) {
+        self.counters.count_bytes(from, bytes);
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        flow.moved_at = now;
+        let passed = &mut flow.datagrams[from.index()];
+        *passed = passed.saturating_add(count.min(255) as u8);
+        self.note_end(id);
+    }
+
+    /// The end of a flow may be earlier than its deadline: one that comes later is found when the present one
+    /// is due.
+    fn note_end(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        let end = flow.end(&self.settings.timeouts);
+        if end < flow.deadline {
+            self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
+            flow.deadline = end;
+            self.deadlines.insert((end, Due::Flow(id)));
         }
     }
 
-    /// Nothing of a flow is left: it counts no more.
+    /// Nothing of a flow is left: it counts no more. One of UDP or ping counts until it is over.
     pub fn closed(&mut self, id: FlowId) {
         let Some(flow) = self.flows.remove(id) else { return };
         self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
@@ -362,7 +391,11 @@ impl Gateway {
                     self.guests.remove(flow.guest, Counted::HalfOpen);
                 }
             }
-            FlowKind::Udp | FlowKind::Echo => self.guests.remove(flow.guest, Counted::DatagramFlows),
+            FlowKind::Udp | FlowKind::Echo if flow.stage == Stage::Done => {}
+            FlowKind::Udp | FlowKind::Echo => {
+                self.idle.remove(flow.guest, flow.idle_at, id);
+                self.guests.remove(flow.guest, Counted::DatagramFlows);
+            }
         }
     }
 
@@ -482,14 +515,14 @@ impl Gateway {
         if flow.kind == FlowKind::Tcp && was.is_half_open() && !stage.is_half_open() {
             self.guests.remove(flow.guest, Counted::HalfOpen);
         }
-        // A deadline that comes later is found when the present one is due; an earlier one must be noted now.
-        let end = flow.end(&self.settings.timeouts);
-        if stage == Stage::Done || end < flow.deadline {
-            self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
-            flow.deadline = end;
-            if stage != Stage::Done {
-                self.deadlines.insert((end, Due::Flow(id)));
-            }
+        if stage != Stage::Done {
+            self.note_end(id);
+            return then;
+        }
+        self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
+        if flow.kind != FlowKind::Tcp {
+            self.idle.remove(flow.guest, flow.idle_at, id);
+            self.guests.remove(flow.guest, Counted::DatagramFlows);
         }
         then
     }
@@ -544,21 +577,6 @@ impl Gateway {
             FlowKind::Udp => self.counters.udp_flows += 1,
             FlowKind::Echo => self.counters.pings += 1,
         }
-    }
-}
-
-impl Flow {
-    /// When its time is over, if nothing passes.
-    const fn end(&self, timeouts: &Timeouts) -> Duration {
-        let time = match (self.stage, self.kind) {
-            (Stage::Connecting | Stage::Answering, _) => timeouts.half_open,
-            (Stage::Done, _) => Duration::MAX,
-            (_, FlowKind::Udp) => timeouts.datagrams,
-            (_, FlowKind::Echo) => timeouts.ping,
-            (stage, FlowKind::Tcp) if stage.is_half_closed() => timeouts.half_closed,
-            (_, FlowKind::Tcp) => timeouts.idle,
-        };
-        self.moved_at.saturating_add(time)
     }
 }
 

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | connections | 32,768 | 24,576 | one descriptor each; 10,000 at once must pass |
 //! | of these half open | 8,192 | 6,144 | each waits for somebody, for 130 s at most |
-//! | UDP flows and pings | 8,192 | 6,144 | |
+//! | UDP flows and pings | 8,192 | 6,144 | beyond, the guest's own that was idle for longest makes room |
 //! | bytes that wait in the gateway | 64 MiB | 48 MiB | and 16 KiB for each connection in any case: none stands still |
 //! | questions to name servers | 512 | 384 | each is forgotten after 10 s |
 //!
@@ -85,6 +85,11 @@ pub struct Timeouts {
     pub half_closed: Duration,
     /// A flow of UDP through which nothing passes. RFC 4787 §4.3: not less than two minutes.
     pub datagrams: Duration,
+    /// The same after one exchange with a name server: two datagrams each way at most, from the guest to port
+    /// 53. RFC 4787 §4.3, REQ-5a: a well-known port may have a shorter time for its application. Others have
+    /// not: a mapping that STUN has found is one question and one answer, too, and waits for a peer. And for
+    /// a flow that somebody outside began, until the guest answers.
+    pub exchange: Duration,
     /// Pings through which nothing passes. RFC 5508 §3.2: not less than 60 s.
     pub ping: Duration,
     /// A question to a name server.
@@ -98,6 +103,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(7_440),
             half_closed: Duration::from_secs(240),
             datagrams: Duration::from_secs(120),
+            exchange: Duration::from_secs(5),
             ping: Duration::from_secs(60),
             question: Duration::from_secs(10),
         }

@@ -2,10 +2,12 @@
 
 pub(crate) mod counters;
 pub(crate) mod dns;
+pub(crate) mod event;
 pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod gateway;
 pub(crate) mod guests;
+pub(crate) mod idle;
 pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod order;

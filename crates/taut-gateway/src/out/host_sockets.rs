@@ -10,16 +10,16 @@
 //! guests hear "prohibited" ([`pings_are_allowed`]).
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Read as _};
-use std::net::{IpAddr, SocketAddr};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, recv, recvfrom};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
 use taut::device::sys::tcp_info;
@@ -62,12 +62,14 @@ impl WayOut for HostSockets {
         Ok(stream)
     }
 
-    fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    fn datagrams(&self, like: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(like), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
-        icmp_errors::ask(&socket, to.is_ipv4())?;
-        socket.bind(&any_port(to).into())?;
-        socket.connect(&to.into())?;
+        icmp_errors::ask(&socket, like.is_ipv4())?;
+        if like.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&any_port(like).into())?;
         UdpSocket::from_std(socket.into())
     }
 
@@ -206,37 +208,44 @@ fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// tokio's `try_io` knows one interest at a time: of two it takes the socket for not ready, whatever it is.
-fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<usize> {
-    let received = socket.try_io(Interest::READABLE, || (&*SockRef::from(socket)).read(into));
-    match received {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            socket.try_io(Interest::ERROR, || (&*SockRef::from(socket)).read(into))
-        }
+fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    let mut receive = || {
+        let (len, _, from) = recvfrom(socket, &mut *into, RecvFlags::empty())?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        // A link-local sender's scope is not part of what a guest can name.
+        Ok((len, from.map_or(NOBODY, |from| SocketAddr::new(from.ip(), from.port()))))
+    };
+    match socket.try_io(Interest::READABLE, &mut receive) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.try_io(Interest::ERROR, receive),
         received => received,
     }
 }
+
+/// The sender of a datagram that has none.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Datagrams for UdpSocket {
     async fn readable(&self) -> io::Result<()> {
         self.ready(NEWS).await.map(drop)
     }
 
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         receive(self, into)
     }
 
     /// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
-    fn try_send(&self, message: &[u8]) -> io::Result<usize> {
-        SockRef::from(self).send(message)
+    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize> {
+        SockRef::from(self).send_to(message, &to.into())
     }
 
-    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+    fn try_send_segments(&self, message: &[u8], segment: usize, to: SocketAddr) -> io::Result<usize> {
         let segment = u16::try_from(segment).map_err(io::Error::other)?;
         let (control, pieces) = ([ControlMessage::UdpGsoSegments(&segment)], [IoSlice::new(message)]);
-        Ok(sendmsg::<()>(self.as_raw_fd(), &pieces, &control, MsgFlags::empty(), None)?)
+        let to = SockaddrStorage::from(to);
+        Ok(sendmsg(self.as_raw_fd(), &pieces, &control, MsgFlags::empty(), Some(&to))?)
     }
 
-    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+    fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
         icmp_errors::hear(self, tell)
     }
 }
@@ -267,7 +276,7 @@ impl Pings for HostPings {
             let mut message = vec![0; ECHO_HEADER + into.len()];
             let len = match receive(&self.socket, &mut message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                received => received?,
+                received => received?.0,
             };
             let Some(data) = message.get(ECHO_HEADER..len) else { continue };
             into[..data.len()].copy_from_slice(data);
@@ -276,6 +285,6 @@ impl Pings for HostPings {
     }
 
     fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
-        icmp_errors::hear(&self.socket, tell)
+        icmp_errors::hear(&self.socket, &mut |_, how| tell(how))
     }
 }

@@ -6,11 +6,12 @@
 //! type, code and MTU.
 
 use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::cmsg_space;
 use nix::libc::{EMSGSIZE, sock_extended_err};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use taut::Refusal;
 
 use crate::out::way_out;
@@ -35,31 +36,38 @@ pub(crate) fn ask(socket: &impl AsFd, is_v4: bool) -> io::Result<()> {
 /// Errors that are taken at once: a flood of them must not hold up other flows.
 const AT_ONCE: usize = 64;
 
-/// Takes what is in the queue, and returns whether there was anything.
-pub(crate) fn hear(socket: &impl AsRawFd, tell: &mut dyn FnMut(Refusal)) -> bool {
+/// Takes what is in the queue, each with the destination of the datagram that it is about, and returns
+/// whether there was anything.
+pub(crate) fn hear(socket: &impl AsRawFd, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
     let mut is_told = false;
     for error in (0..AT_ONCE).map_while(|_| next(socket).ok()) {
         is_told = true;
-        if let Some(how) = error.and_then(of_kernel) {
-            tell(how);
+        if let Some((to, error)) = error
+            && let Some(how) = of_kernel(error)
+        {
+            tell(to, how);
         }
     }
     is_told
 }
 
 /// The next error of the queue; `None` for what is none.
-fn next(socket: &impl AsRawFd) -> nix::Result<Option<sock_extended_err>> {
+fn next(socket: &impl AsRawFd) -> nix::Result<Option<(SocketAddr, sock_extended_err)>> {
     // The datagram itself is of no use.
     let (mut data, mut control) = ([0; 1], cmsg_space!(Errors, Errors));
     let mut pieces = [IoSliceMut::new(&mut data)];
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut control), MsgFlags::MSG_ERRQUEUE)?;
+    let flags = MsgFlags::MSG_ERRQUEUE;
+    let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags)?;
+    let v4 = |to: SockaddrStorage| to.as_sockaddr_in().map(|to| SocketAddr::V4((*to).into()));
+    let v6 = |to: SockaddrStorage| to.as_sockaddr_in6().map(|to| SocketAddr::new(to.ip().into(), to.port()));
+    let to = message.address.and_then(|to| v4(to).or_else(|| v6(to)));
     let found = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => {
             Some(error)
         }
         _ => None,
     });
-    Ok(found)
+    Ok(to.zip(found))
 }
 
 fn of_kernel(error: sock_extended_err) -> Option<Refusal> {
@@ -103,7 +111,7 @@ mod tests {
         }
         let mut told = Vec::new();
         let mut turn = || {
-            let is_told = hear(&socket, &mut |how| told.push(how));
+            let is_told = hear(&socket, &mut |_, how| told.push(how));
             (is_told, std::mem::take(&mut told).len())
         };
         assert_eq!([turn(), turn(), turn()], [(true, 64), (true, 36), (false, 0)]);

@@ -34,18 +34,15 @@ impl WayOut for Link {
     }
 
     fn source(&self, to: SocketAddr) -> Option<IpAddr> {
-        Some(self.datagrams(to).ok()?.local_addr().ok()?.ip())
-    }
-
-    fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = UdpSocket::bind_with(&self.stack, any_port(to), &with_errors())?;
+        let socket = self.datagrams(to).ok()?;
         // Connecting to an address waits for nothing.
         let connected = std::pin::pin!(socket.connect(to))
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        match connected {
-            std::task::Poll::Ready(done) => done.map(|()| socket),
-            std::task::Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
+        matches!(connected, std::task::Poll::Ready(Ok(()))).then(|| Some(socket.local_addr().ok()?.ip()))?
+    }
+
+    fn datagrams(&self, like: SocketAddr) -> io::Result<UdpSocket> {
+        UdpSocket::bind_with(&self.stack, any_port(like), &with_errors())
     }
 
     fn pings(&self, to: IpAddr) -> io::Result<LinkPings> {
@@ -107,20 +104,20 @@ impl Datagrams for UdpSocket {
         Self::readable(self).await
     }
 
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
-        Self::try_recv(self, into)
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.try_recv_from(into)
     }
 
-    fn try_send(&self, message: &[u8]) -> io::Result<usize> {
-        Self::try_send(self, message)
+    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.try_send_to(message, to)
     }
 
-    fn try_send_segments(&self, message: &[u8], segment: usize) -> io::Result<usize> {
+    fn try_send_segments(&self, message: &[u8], segment: usize, to: SocketAddr) -> io::Result<usize> {
         let segment = Some(u16::try_from(segment).map_err(io::Error::other)?);
-        self.try_send_with(message, None, &SendMeta { segment, ..SendMeta::default() })
+        self.try_send_with(message, Some(to), &SendMeta { segment, ..SendMeta::default() })
     }
 
-    fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
+    fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
         hear(|| self.recv_error(), tell)
     }
 }
@@ -130,12 +127,15 @@ fn with_errors() -> DatagramOptions {
     DatagramOptions { recv_errors: true, ..DatagramOptions::default() }
 }
 
-fn hear(next: impl Fn() -> io::Result<Option<IcmpReport>>, tell: &mut dyn FnMut(Refusal)) -> bool {
+fn hear(
+    next: impl Fn() -> io::Result<Option<IcmpReport>>,
+    tell: &mut dyn FnMut(SocketAddr, Refusal),
+) -> bool {
     let mut is_told = false;
     while let Ok(Some(IcmpReport { kind, code, mtu, to, .. })) = next() {
         is_told = true;
         if let Some(how) = meaning(to.is_ipv4(), kind, code, mtu) {
-            tell(how);
+            tell(to, how);
         }
     }
     is_told
@@ -163,6 +163,6 @@ impl Pings for LinkPings {
     }
 
     fn hear(&self, tell: &mut dyn FnMut(Refusal)) -> bool {
-        hear(|| self.socket.recv_error(), tell)
+        hear(|| self.socket.recv_error(), &mut |_, how| tell(how))
     }
 }

@@ -179,11 +179,11 @@ impl Datagrams for Infallible {
         match *self {}
     }
 
-    fn try_recv(&self, _: &mut [u8]) -> io::Result<usize> {
+    fn try_recv(&self, _: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         match *self {}
     }
 
-    fn try_send(&self, _: &[u8]) -> io::Result<usize> {
+    fn try_send(&self, _: &[u8], _: SocketAddr) -> io::Result<usize> {
         match *self {}
     }
 }

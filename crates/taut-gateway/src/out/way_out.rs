@@ -19,7 +19,7 @@ use crate::logic::rules::any_port;
 pub trait WayOut: Send + Sync + 'static {
     /// A connection.
     type Stream: Upstream;
-    /// A connected socket for datagrams.
+    /// A socket for datagrams.
     type Datagrams: Datagrams;
     /// A socket that sends echo requests to one address.
     type Pings: Pings;
@@ -35,11 +35,12 @@ pub trait WayOut: Send + Sync + 'static {
         Some(socket.local_addr().ok()?.ip())
     }
 
-    /// A socket for datagrams to this address.
+    /// A socket at a port of its own, for datagrams to any address of this one's family: one port of a guest
+    /// has it for all its flows.
     ///
     /// # Errors
     /// What the guest hears ([`failure`]); [`io::ErrorKind::PermissionDenied`] if this way carries none.
-    fn datagrams(&self, to: SocketAddr) -> io::Result<Self::Datagrams>;
+    fn datagrams(&self, like: SocketAddr) -> io::Result<Self::Datagrams>;
 
     /// A socket for pings to this address.
     ///
@@ -119,22 +120,22 @@ pub struct Path {
     pub min_rtt: Duration,
 }
 
-/// A connected socket for datagrams.
+/// A socket for datagrams, which is not connected.
 pub trait Datagrams: Send + Sync + 'static {
     /// Waits for a datagram or an error.
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Receives a datagram.
+    /// Receives a datagram: its length, and who sent it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`], or an error that ICMP reported.
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize>;
+    /// [`io::ErrorKind::WouldBlock`], or an error that ICMP reported, about a datagram to anybody.
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
     /// Sends a datagram.
     ///
     /// # Errors
     /// Those of [`try_recv`](Self::try_recv).
-    fn try_send(&self, message: &[u8]) -> io::Result<usize>;
+    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize>;
 
     /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many
     /// bytes were sent.
@@ -142,13 +143,13 @@ pub trait Datagrams: Send + Sync + 'static {
     /// # Errors
     /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is
     /// sent alone then.
-    fn try_send_segments(&self, _message: &[u8], _segment: usize) -> io::Result<usize> {
+    fn try_send_segments(&self, _message: &[u8], _segment: usize, _to: SocketAddr) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Hands out what ICMP reported, and returns whether there was anything. A way that cannot tell more than
-    /// the error of a call returns false.
-    fn hear(&self, _tell: &mut dyn FnMut(Refusal)) -> bool {
+    /// Hands out what ICMP reported, with the destinations of the datagrams, and returns whether there was
+    /// anything. A way that cannot tell more than the error of a call returns false.
+    fn hear(&self, _tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
         false
     }
 }
@@ -161,7 +162,7 @@ pub trait Pings: Send + Sync + 'static {
     /// Receives a reply: its number, and how many bytes of data were copied. Cancel safe.
     fn recv(&self, into: &mut [u8]) -> impl Future<Output = io::Result<(u16, usize)>> + Send;
 
-    /// As [`Datagrams::hear`].
+    /// As [`Datagrams::hear`]; there is one destination.
     fn hear(&self, _tell: &mut dyn FnMut(Refusal)) -> bool {
         false
     }

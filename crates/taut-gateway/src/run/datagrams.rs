@@ -1,5 +1,5 @@
 //! One flow of UDP, or one program that pings: datagrams both ways until the flow is idle. What the host
-//! hears of the upstream, the guest hears.
+//! hears of the upstream, the guest hears. Flows from one port of a guest share a socket (`ports.rs`).
 //!
 //! Datagrams of one length that wait together leave by one call, and the host's kernel cuts them: on a busy
 //! machine a queue that has grown meanwhile is sent with less work for each.
@@ -8,18 +8,26 @@
 //! receive into one buffer, so an idle flow holds none.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 
-use taut::{IncomingFlow, Refusal, UdpSocket};
+use taut::{EchoSocket, IncomingFlow};
 
-use crate::logic::flow::{NextStep, Side};
+use crate::logic::flow::{Failure, NextStep, Side};
 use crate::out::way_out::{Datagrams, Pings, WayOut, failure, refusal};
+use crate::run::ports::{Port, PortFlow, Ports};
 use crate::run::server::Handle;
 
 const LARGEST: usize = 65_536;
 /// Datagrams of one way before the other has its turn.
 const TURN: usize = 64;
+/// Flows that give up their places when this host has no descriptor for one more: some have none of their
+/// own.
+const PLACES: usize = 4;
 /// How many datagrams leave by one call, and how long they are together. A kernel of Linux cuts 64 pieces at
 /// most (before 5.5: `UDP_MAX_SEGMENTS`), and a message of UDP has 65,507 bytes at most.
 const BATCH: usize = 64;
@@ -30,27 +38,65 @@ thread_local! {
 }
 
 pub(crate) async fn udp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: &W, flow: Handle) {
-    let upstream = match way.datagrams(to) {
-        Ok(upstream) => upstream,
+    let port = match open(&flow, incoming.peer_addr(), || way.datagrams(to)).await {
+        Ok(port) => port,
         Err(error) => return refuse(incoming, &error, &flow),
     };
     if flow.reached() != NextStep::Accept {
         return;
     }
     let Ok(guest) = incoming.accept_udp() else { return };
+    let flow = Arc::new(PortFlow { guest, flow, has_sent: true.into() });
+    port.enter(to, &flow);
+    pass(port, to, flow).await;
+}
+
+/// The guest's port. If this host has no descriptor left, another flow of the guest's gives up its own.
+async fn open<D: Datagrams>(
+    flow: &Handle,
+    guest: SocketAddr,
+    socket: impl Fn() -> io::Result<D>,
+) -> io::Result<Arc<Port<D>>> {
+    for _ in 0..PLACES {
+        match Ports::of(flow.server(), guest, &socket) {
+            Err(error) if failure(&error) == Failure::NoResources => {
+                if !flow.make_room(guest.ip()) {
+                    return Err(error);
+                }
+                // Its task ends now.
+                tokio::task::yield_now().await;
+            }
+            opened => return opened,
+        }
+    }
+    Ports::of(flow.server(), guest, socket)
+}
+
+async fn pass<D: Datagrams>(port: Arc<Port<D>>, to: SocketAddr, flow: Arc<PortFlow>) {
+    let mut receives = false;
     loop {
-        let passed = tokio::select! {
-            ready = guest.readable() => match ready {
-                Ok(()) => pass_up(&guest, &upstream, &flow),
-                Err(_) => return,
+        tokio::select! {
+            ready = flow.guest.readable() => if ready.is_err() || pass_up(&port, to, &flow).is_err() {
+                break;
             },
             // An error is found by receiving.
-            _ = upstream.readable() => pass_down(&guest, &upstream, &flow),
-            () = flow.stopped() => return,
-        };
-        if passed.is_err() {
-            return;
+            () = readable(&port, &mut receives) => pass_down(&port),
+            () = flow.flow.stopped() => break,
         }
+    }
+    port.leave(to, &flow, receives);
+}
+
+/// Waits until the port has something to receive, if this flow's task receives for all.
+async fn readable<D: Datagrams>(port: &Port<D>, receives: &mut bool) {
+    poll_fn(|_| {
+        *receives = *receives || port.take_receiving();
+        if *receives { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    if port.upstream.readable().await.is_err() {
+        // The way out is gone: what is sent fails, and the guest's flows end in time.
+        std::future::pending().await
     }
 }
 
@@ -61,23 +107,23 @@ fn refuse(incoming: IncomingFlow, error: &io::Error, flow: &Handle) {
 }
 
 /// Passes what waits. An error is one of the guest's socket: the flow is over.
-fn pass_up(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io::Result<()> {
+fn pass_up<D: Datagrams>(port: &Port<D>, to: SocketAddr, flow: &PortFlow) -> io::Result<()> {
     BUFFER.with_borrow_mut(|buffer| {
         let mut batch = Batch::default();
         for _ in 0..TURN {
-            let len = match guest.try_recv(&mut buffer[batch.bytes..]) {
+            let len = match flow.guest.try_recv(&mut buffer[batch.bytes..]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
             };
             if !batch.takes(len) {
-                send(&buffer[..batch.bytes], batch.segment, guest, upstream, flow);
+                send(&buffer[..batch.bytes], &batch, port, to, flow);
                 buffer.copy_within(batch.bytes..batch.bytes + len, 0);
                 batch = Batch::default();
             }
             batch.add(len);
         }
         if batch.count > 0 {
-            send(&buffer[..batch.bytes], batch.segment, guest, upstream, flow);
+            send(&buffer[..batch.bytes], &batch, port, to, flow);
         }
         Ok(())
     })
@@ -112,27 +158,33 @@ impl Batch {
     }
 }
 
-fn send(message: &[u8], segment: usize, guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) {
-    if message.len() > segment {
-        match upstream.try_send_segments(message, segment) {
-            Ok(sent) => return flow.passed(Side::Guest, sent, 0),
+fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketAddr, flow: &PortFlow) {
+    flow.has_sent.store(true, Relaxed);
+    if batch.count > 1 {
+        match port.upstream.try_send_segments(message, batch.segment, to) {
+            Ok(sent) => return flow.flow.datagrams_passed(Side::Guest, batch.count, sent),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             // The error is about an earlier datagram, or the path or the device takes no such call.
-            Err(_) => _ = upstream.hear(&mut |how| _ = guest.refuse(how)),
+            Err(_) => _ = hear(port),
         }
     }
     let mut rest = message;
     loop {
-        let (one, more) = rest.split_at(segment.min(rest.len()));
-        // The first attempt may report what became of an earlier datagram.
-        for _ in 0..2 {
-            match upstream.try_send(one) {
+        let (one, more) = rest.split_at(batch.segment.min(rest.len()));
+        // The first attempt may report what became of an earlier datagram, of any flow of the port.
+        for is_first in [true, false] {
+            match port.upstream.try_send(one, to) {
                 Ok(_) => {
-                    flow.passed(Side::Guest, one.len(), 0);
+                    flow.flow.datagrams_passed(Side::Guest, 1, one.len());
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
+                Err(error) => {
+                    let is_told = hear(port);
+                    if let Some(how) = refusal(&error).filter(|_| !is_first && !is_told) {
+                        _ = flow.guest.refuse(how);
+                    }
+                }
             }
         }
         if more.is_empty() {
@@ -142,37 +194,56 @@ fn send(message: &[u8], segment: usize, guest: &UdpSocket, upstream: &impl Datag
     }
 }
 
-fn pass_down(guest: &UdpSocket, upstream: &impl Datagrams, flow: &Handle) -> io::Result<()> {
+fn pass_down<D: Datagrams>(port: &Arc<Port<D>>) {
     BUFFER.with_borrow_mut(|buffer| {
         for _ in 0..TURN {
-            let len = match upstream.try_recv(buffer) {
-                Ok(len) => len,
+            let (len, from) = match port.upstream.try_recv(buffer) {
+                Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how));
+                Err(_) => {
+                    hear(port);
                     continue;
                 }
             };
-            match guest.try_send(&buffer[..len]) {
-                Ok(_) => flow.passed(Side::Upstream, len, 0),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            // One whose socket takes it no more is over, which its own task notices.
+            if let Some(flow) = port.to(from).or_else(|| let_in(port, from))
+                && flow.guest.try_send(&buffer[..len]).is_ok()
+            {
+                flow.flow.datagrams_passed(Side::Upstream, 1, len);
             }
         }
-        Ok(())
+    });
+}
+
+/// A flow that somebody outside begins at a port of the guest's, if the filter and the rules let it in.
+fn let_in<D: Datagrams>(port: &Arc<Port<D>>, from: SocketAddr) -> Option<Arc<PortFlow>> {
+    let (any, is_known) = port.any(from.ip())?;
+    let server = port.server();
+    let (id, seen) = server.with(|gateway, now| gateway.from_outside(now, port.guest(), from, is_known))?;
+    let flow = server.handle(id);
+    let guest = any.guest.flow_from(seen).ok()?;
+    flow.reached();
+    let flow = Arc::new(PortFlow { guest, flow, has_sent: false.into() });
+    port.enter(from, &flow);
+    tokio::spawn(pass(Arc::clone(port), from, Arc::clone(&flow)));
+    Some(flow)
+}
+
+/// Tells the guest what ICMP reported, each about the flow whose datagram it was. There is a limit on such
+/// errors.
+fn hear<D: Datagrams>(port: &Port<D>) -> bool {
+    port.upstream.hear(&mut |to, how| {
+        if let Some(flow) = port.to(to) {
+            _ = flow.guest.refuse(how);
+        }
     })
 }
 
-/// Tells the guest what ICMP reported; if the way out cannot say, what the error of its call means. There is
-/// a limit on such errors.
-fn hear(
-    error: &io::Error,
-    reports: impl FnOnce(&mut dyn FnMut(Refusal)) -> bool,
-    refuse: impl Fn(Refusal) -> io::Result<bool>,
-) {
-    let is_told = reports(&mut |how| _ = refuse(how));
+/// The same of pings; if the way out cannot say, what the error of its call means.
+fn hear_pings(error: &io::Error, upstream: &impl Pings, guest: &EchoSocket) {
+    let is_told = upstream.hear(&mut |how| _ = guest.refuse(how));
     if let Some(how) = refusal(error).filter(|_| !is_told) {
-        _ = refuse(how);
+        _ = guest.refuse(how);
     }
 }
 
@@ -193,7 +264,7 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
                 let data = &request[..received.len];
                 match upstream.send(received.seq, data).await {
                     Ok(()) => flow.passed(Side::Guest, data.len(), 0),
-                    Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
+                    Err(error) => hear_pings(&error, &upstream, &guest),
                 }
             }
             received = upstream.recv(&mut reply) => match received {
@@ -203,7 +274,7 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
                     }
                     flow.passed(Side::Upstream, len, 0);
                 }
-                Err(error) => hear(&error, |tell| upstream.hear(tell), |how| guest.refuse(how)),
+                Err(error) => hear_pings(&error, &upstream, &guest),
             },
             () = flow.stopped() => return,
         }

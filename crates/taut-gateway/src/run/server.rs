@@ -15,9 +15,11 @@ use taut::FlowKind;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::logic::event::Event;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
-use crate::logic::gateway::{Event, Gateway, Question, QuestionId, Settings};
+use crate::logic::gateway::{Gateway, Question, QuestionId, Settings};
+use crate::run::ports::Ports;
 use crate::run::resolver::{NameService, Resolver};
 
 /// Who hears of events.
@@ -33,6 +35,7 @@ struct Shared {
     /// An earlier deadline is there than the timer waits for.
     earlier: Notify,
     names: NameService,
+    ports: Ports,
     log: Log,
 }
 
@@ -55,7 +58,8 @@ impl Server {
     pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
         let inner = Inner { gateway: Gateway::new(settings), stops: Stops::default(), armed: None };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
-        Self(Arc::new(Shared { inner, began, earlier, names: NameService::new(resolver), log }))
+        let names = NameService::new(resolver);
+        Self(Arc::new(Shared { inner, began, earlier, names, ports: Ports::default(), log }))
     }
 
     /// Looks at the gateway.
@@ -84,15 +88,25 @@ impl Server {
         Handle { server: self.clone(), id }
     }
 
-    /// Calls the gateway, hears what it has to say, and wakes the timer if it must be earlier.
+    /// Calls the gateway, hears what it has to say, ends the flows that must end, and wakes the timer if it
+    /// must be earlier.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
         let now = self.0.began.elapsed();
         let mut inner = self.0.lock();
         let result = call(&mut inner.gateway, now);
         let next = inner.gateway.poll_timeout();
         let is_earlier = next.is_some_and(|next| inner.armed.is_none_or(|armed| next < armed));
-        let events: Vec<Event> = std::iter::from_fn(|| inner.gateway.poll_event()).collect();
+        let Inner { gateway, stops, .. } = &mut *inner;
+        let events: Vec<Event> = std::iter::from_fn(|| gateway.poll_event()).collect();
+        let mut ended = Vec::new();
+        while let Some((id, _)) = gateway.poll_end() {
+            // A flow that has ended by itself meanwhile has left its place to another one.
+            if gateway.stage(id).is_some() {
+                ended.extend(stops.end(id));
+            }
+        }
         drop(inner);
+        ended.into_iter().for_each(Waker::wake);
         if is_earlier {
             self.0.earlier.notify_one();
         }
@@ -119,19 +133,11 @@ impl Server {
                 () = self.0.earlier.notified() => continue,
             }
             self.with(Gateway::handle_timeout);
-            let mut ended = Vec::new();
-            {
-                let mut inner = self.0.lock();
-                let Inner { gateway, stops, .. } = &mut *inner;
-                while let Some((id, _)) = gateway.poll_end() {
-                    // A flow that has ended by itself meanwhile has left its place to another one.
-                    if gateway.stage(id).is_some() {
-                        ended.extend(stops.end(id));
-                    }
-                }
-            }
-            ended.into_iter().for_each(Waker::wake);
         }
+    }
+
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.0.ports
     }
 
     pub(crate) fn names(&self) -> &NameService {
@@ -193,6 +199,34 @@ impl Handle {
     pub(crate) fn passed(&self, from: Side, bytes: usize, held: usize) {
         let now = self.server.0.began.elapsed();
         self.server.0.lock().gateway.passed(now, self.id, from, bytes, held);
+    }
+
+    pub(crate) fn datagrams_passed(&self, from: Side, count: usize, bytes: usize) {
+        let now = self.server.0.began.elapsed();
+        let mut inner = self.server.0.lock();
+        inner.gateway.datagrams_passed(now, self.id, from, count, bytes);
+        let next = inner.gateway.poll_timeout();
+        let is_earlier = next.is_some_and(|next| inner.armed.is_none_or(|armed| next < armed));
+        drop(inner);
+        if is_earlier {
+            self.server.0.earlier.notify_one();
+        }
+    }
+
+    pub(crate) const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Another flow of UDP or ping of this guest's ends, if there is one, so that this one can have what it
+    /// had.
+    pub(crate) fn make_room(&self, guest: IpAddr) -> bool {
+        self.server.with(|gateway, now| gateway.make_room(now, guest, Some(self.id)))
+    }
+
+    /// Wakes the flow's task, which has something else to do.
+    pub(crate) fn look(&self) {
+        let waker = self.server.0.lock().stops.waker(self.id);
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// What was to be held is not, and no bytes passed. It needs no look at the clock.

@@ -1,4 +1,5 @@
-//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20 and 76 of
+//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20, 76, 142, 144 and
+//! 145 of
 //! `docs/spec/gateway.md`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -256,9 +257,9 @@ fn gw_07_a_guest_has_its_share_and_no_more() {
     assert!(matches!(gateway.poll_event(), Some(Event::OverLimit { guest, .. }) if guest == first.ip()));
     let others: Vec<_> = (0..2).map(|_| begin(&mut gateway, now, FlowKind::Tcp, second).unwrap()).collect();
     assert_eq!(begin(&mut gateway, now, FlowKind::Tcp, second), None);
-    // UDP and pings are counted apart.
-    assert!((0..12).all(|at| begin(&mut gateway, now, KINDS[1 + at % 2], first).is_some()));
-    assert_eq!(begin(&mut gateway, now, FlowKind::Udp, first), None);
+    // UDP and pings are counted apart, and have more than their share one after the other only.
+    assert!((0..13).all(|at| begin(&mut gateway, now, KINDS[1 + at % 2], first).is_some()));
+    assert_eq!((gateway.in_use().datagram_flows, gateway.poll_end().is_some()), (12, true));
     // An answered one makes room among the half-open ones, a closed one among all.
     for &id in half_open.iter().chain(&others) {
         gateway.reached(now, id);
@@ -273,7 +274,7 @@ fn gw_07_a_guest_has_its_share_and_no_more() {
     assert_eq!((half_open.len() + more.len(), gateway.in_use().connections), (30, 32));
     gateway.closed(more[0]);
     assert!(begin(&mut gateway, now, FlowKind::Tcp, first).is_some());
-    assert_eq!(gateway.counters().over_limit, 4);
+    assert_eq!(gateway.counters().over_limit, 3);
 }
 
 #[test]
@@ -356,6 +357,9 @@ fn gw_09_nothing_is_left_whatever_happens() {
                     _ = gateway.ended(now, id, side, [End::Fin, End::Reset][random.below(2) as usize]);
                 }
                 (6, Some(id)) => _ = gateway.hold(id, random.below(50_000) as usize),
+                (7, Some(id)) if kind == FlowKind::Udp => {
+                    gateway.datagrams_passed(now, id, side, random.below(3) as usize, 100);
+                }
                 (7, Some(id)) => {
                     gateway.passed(
                         now,
@@ -400,8 +404,10 @@ fn gw_76_a_client_that_leaves_makes_room_at_once() {
     for kind in KINDS {
         let mut gateway = limited(4, 4, 4, 1 << 20);
         let ids: Vec<_> = (0..3).map(|_| begin(&mut gateway, secs(0), kind, guest(1)).unwrap()).collect();
-        assert_eq!(begin(&mut gateway, secs(0), kind, guest(1)), None);
-        assert!(matches!(gateway.poll_event(), Some(Event::OverLimit { .. })));
+        if kind == FlowKind::Tcp {
+            assert_eq!(begin(&mut gateway, secs(0), kind, guest(1)), None);
+            assert!(matches!(gateway.poll_event(), Some(Event::OverLimit { .. })));
+        }
         assert_eq!(gateway.left(secs(1), ids[0], guest(1)), NextStep::Silence);
         let left = Event::Left { client: guest(1), to: SERVER.parse().unwrap() };
         assert_eq!((gateway.poll_event(), gateway.poll_event()), (Some(left), None));
@@ -447,4 +453,153 @@ fn gw_71_what_the_host_has_no_more_of_is_a_line_a_second() {
     }
     let counters = gateway.counters();
     assert_eq!((lines, counters.no_resources, counters.events_left_out), (10, 10_000, 9_990));
+}
+
+/// A guest's flow to this place that has passed so many datagrams each way.
+fn exchanged(gateway: &mut Gateway, now: Duration, to: &str, up: usize, down: usize) -> FlowId {
+    let Admission::Dial(id, _) = gateway.admit(now, FlowKind::Udp, guest(1), to.parse().unwrap()) else {
+        panic!("{to} is not dialled");
+    };
+    gateway.reached(now, id);
+    gateway.datagrams_passed(now, id, Side::Guest, up, 40 * up);
+    gateway.datagrams_passed(now, id, Side::Upstream, down, 80 * down);
+    id
+}
+
+#[test]
+fn gw_144_one_question_and_its_answer_are_over_soon_at_port_53_only() {
+    // RFC 4787 §4.3, REQ-5: not less than two minutes; a), except for a well-known port's own application.
+    for (to, up, down, limit) in [
+        ("203.0.113.7:53", 1, 1, 5),
+        ("203.0.113.7:53", 2, 2, 5),
+        // No answer yet; more than a question for each family.
+        ("203.0.113.7:53", 1, 0, 120),
+        ("203.0.113.7:53", 3, 1, 120),
+        ("203.0.113.7:53", 1, 3, 120),
+        // STUN: the peer comes later.
+        ("203.0.113.7:3478", 1, 1, 120),
+        ("203.0.113.7:5353", 1, 1, 120),
+    ] {
+        let mut gateway = Gateway::default();
+        let id = exchanged(&mut gateway, secs(10), to, up, down);
+        // The deadline before was later.
+        while let Some(at) = gateway.poll_timeout().filter(|at| *at < secs(10 + limit)) {
+            gateway.handle_timeout(at);
+        }
+        assert_eq!(gateway.poll_end(), None, "{to} {up} {down}");
+        gateway.handle_timeout(secs(10 + limit));
+        assert_eq!(gateway.poll_end(), Some((id, NextStep::Close)), "{to} {up} {down}");
+        assert_eq!(gateway.in_use(), Amounts::default());
+    }
+    // The gateway's own name server forgets a question after ten seconds.
+    let own = vec!["10.0.2.2".parse().unwrap()];
+    let mut gateway = Gateway::new(Settings { own, ..Settings::default() });
+    let asked = gateway.admit(secs(0), FlowKind::Udp, guest(1), "10.0.2.2:53".parse().unwrap());
+    let Admission::Questions(id) = asked else { panic!("{asked:?}") };
+    gateway.reached(secs(0), id);
+    gateway.passed(secs(5), id, Side::Guest, 40, 0);
+    gateway.handle_timeout(secs(14));
+    assert_eq!(gateway.poll_end(), None);
+    gateway.handle_timeout(secs(15));
+    assert_eq!(gateway.poll_end(), Some((id, NextStep::Close)));
+}
+
+#[test]
+fn gw_145_a_new_flow_has_the_place_of_the_guests_own_oldest_one() {
+    for kind in [FlowKind::Udp, FlowKind::Echo] {
+        let mut gateway = limited(4, 4, 8, 0);
+        let others: Vec<_> = (0..2).map(|_| begin(&mut gateway, secs(0), kind, guest(2)).unwrap()).collect();
+        let ids: Vec<_> = (1..7).map(|at| begin(&mut gateway, secs(at), kind, guest(1)).unwrap()).collect();
+        for id in ids.iter().chain(&others) {
+            gateway.reached(secs(7), *id);
+        }
+        // In this order: the fourth and the fifth have had nothing since.
+        for (at, place) in [(8, 0), (9, 5), (10, 2), (11, 1)] {
+            gateway.passed(secs(at), ids[place], Side::Upstream, 1, 0);
+        }
+        for (at, oldest) in [3, 4, 0, 5, 2, 1].into_iter().enumerate() {
+            assert_eq!(gateway.poll_end(), None);
+            assert!(begin(&mut gateway, secs(20), kind, guest(1)).is_some());
+            assert_eq!(gateway.poll_end(), Some((ids[oldest], NextStep::Close)), "{at}");
+            // What it had counts for the new one, before its task has ended and afterwards.
+            assert_eq!(gateway.in_use().datagram_flows, 8);
+            gateway.closed(ids[oldest]);
+            assert_eq!((gateway.in_use().datagram_flows, gateway.counters().replaced), (8, at as u64 + 1));
+        }
+        // A guest without a flow has no place to give, and others keep theirs.
+        assert_eq!(begin(&mut gateway, secs(20), kind, guest(3)), None);
+        assert!(others.iter().all(|id| gateway.stage(*id) == Some(Stage::Open([false; 2]))));
+        // What it asks for is not what it gives.
+        gateway.closed(others[0]);
+        let first = begin(&mut gateway, secs(21), kind, guest(3)).unwrap();
+        assert!(!gateway.make_room(secs(21), guest(3).ip(), Some(first)));
+        assert!(gateway.make_room(secs(21), guest(3).ip(), None));
+    }
+}
+
+#[test]
+fn gw_142_the_filter_the_rules_and_the_room_let_in_what_comes_from_outside() {
+    use taut_gateway::UdpFilter;
+    let from: SocketAddr = "198.51.100.9:9999".parse().unwrap();
+    let from_outside = |filter, rules: &[&str], is_known, flows| {
+        let mut gateway = limited(4, 4, 8, 0);
+        let rules = Rules::parse(rules.iter().copied()).unwrap();
+        let own = vec!["10.0.2.2".parse().unwrap()];
+        let limits = gateway.settings().limits;
+        gateway.set(Settings { rules, own, limits, udp_filter: filter, ..Settings::default() });
+        (0..flows).for_each(|_| _ = begin(&mut gateway, secs(0), FlowKind::Udp, guest(1)).unwrap());
+        let let_in = gateway.from_outside(secs(1), guest(1), from, is_known);
+        let used = gateway.in_use().datagram_flows;
+        assert_eq!(
+            (used, gateway.counters().filtered),
+            match let_in {
+                Some(_) => (flows + 1, 0),
+                None => (flows, 1),
+            }
+        );
+        assert_eq!((gateway.poll_event(), gateway.poll_end()), (None, None));
+        let_in.map(|(_, seen)| seen)
+    };
+    // RFC 4787 §5, REQ-8.
+    assert_eq!(from_outside(UdpFilter::Address, &[], true, 1), Some(from));
+    assert_eq!(from_outside(UdpFilter::Address, &[], false, 1), None);
+    assert_eq!(from_outside(UdpFilter::Any, &[], false, 1), Some(from));
+    // What a guest may not send to may not send to it.
+    assert_eq!(from_outside(UdpFilter::Any, &["deny udp 198.51.100.0/24 port 9999"], true, 1), None);
+    // Nobody outside takes the place of a flow of the guest's.
+    assert_eq!(from_outside(UdpFilter::Any, &[], true, 5), Some(from));
+    assert_eq!(from_outside(UdpFilter::Any, &[], true, 6), None);
+}
+
+#[test]
+fn gw_142_this_hosts_loopback_is_the_gateway_for_a_guest() {
+    let own = vec!["fd00::2".parse().unwrap(), "10.0.2.2".parse().unwrap()];
+    let rules = Rules::parse(["allow 127.0.0.0/8"]).unwrap();
+    let mut gateway = Gateway::new(Settings { own, rules, ..Settings::default() });
+    let from = "127.0.0.1:4000".parse().unwrap();
+    let seen = gateway.from_outside(secs(0), guest(1), from, true).map(|(_, seen)| seen);
+    assert_eq!(seen, Some("10.0.2.2:4000".parse().unwrap()));
+    // Closed by default.
+    gateway.set(Settings::default());
+    assert_eq!(gateway.from_outside(secs(0), guest(1), from, true), None);
+}
+
+#[test]
+fn gw_142_what_a_guest_does_not_answer_is_over_soon() {
+    let mut gateway = Gateway::default();
+    let from = "198.51.100.9:9999".parse().unwrap();
+    let mut ids = [0, 1].map(|_| gateway.from_outside(secs(0), guest(1), from, true).unwrap().0);
+    for id in ids {
+        gateway.reached(secs(0), id);
+        gateway.datagrams_passed(secs(1), id, Side::Upstream, 7, 700);
+    }
+    gateway.datagrams_passed(secs(2), ids[1], Side::Guest, 1, 10);
+    for at in [5, 6, 121, 122] {
+        gateway.handle_timeout(secs(at));
+        let expected = [6, 122].contains(&at).then_some(ids[usize::from(at == 122)]);
+        assert_eq!(gateway.poll_end(), expected.map(|id| (id, NextStep::Close)), "at {at} s");
+    }
+    ids.reverse();
+    ids.into_iter().for_each(|id| gateway.closed(id));
+    assert_eq!((gateway.in_use(), gateway.poll_timeout()), (Amounts::default(), None));
 }

@@ -36,6 +36,13 @@ impl Socket {
         Self { shard, id }
     }
 
+    pub(crate) fn flow_from(&self, local: SocketAddr) -> io::Result<Self> {
+        let begun = self.now(|access| {
+            Poll::Ready(access.stack.begin_flow_from(access.now, self.id, local).map_err(error::flow))
+        })?;
+        Ok(Self::held(Arc::clone(&self.shard), begun))
+    }
+
     pub(crate) fn refuse(&self, how: Refusal) -> io::Result<bool> {
         self.now(|access| result(access.stack.refuse_datagrams(access.now, self.id, how)))
     }

@@ -281,6 +281,17 @@ impl UdpSocket {
         })
     }
 
+    /// Another flow to the peer of this one, from another address and port, as if the peer had sent there
+    /// first: a gateway has it when somebody else sends to its guest's port.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a socket that is not of a
+    /// [flow](crate::IncomingFlows), [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) if the limits of its
+    /// filter, a socket between the same addresses and ports, or another shard stand against it.
+    pub fn flow_from(&self, local: SocketAddr) -> io::Result<Self> {
+        self.socket.flow_from(local).map(Self::of)
+    }
+
     datagram_methods!();
     flow_socket_methods!();
     multicast_methods!(std::net::Ipv4Addr, std::net::Ipv6Addr);

@@ -514,6 +514,33 @@ fn gw_89_a_gateway_that_was_stopped_goes_on() {
 }
 
 #[test]
+fn gw_146_without_a_descriptor_a_question_has_that_of_the_oldest_idle_flow() {
+    let Some(lab) = lab("gateway-udp-descriptors", &["sleep"]) else { return };
+    let server = lab.kernel.enter(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let script = "ulimit -n 64 && exec \"$0\" gateway --run -- sleep 100";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_taut")]);
+    let gateway = Gateway::by(&lab, "log", &mut command);
+    let guest = gateway.guest("sleep");
+    let to = server.local_addr().unwrap();
+    let mut message = [0; 16];
+    let clients: Vec<UdpSocket> = (0..200_u8)
+        .map(|number| {
+            let client = within(guest, || UdpSocket::bind("0.0.0.0:0")).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send_to(&[number], to).unwrap();
+            let (len, from) = server.recv_from(&mut message).unwrap();
+            server.send_to(&message[..len], from).unwrap();
+            assert_eq!(client.recv(&mut message).unwrap(), 1, "question {number}");
+            client
+        })
+        .collect();
+    assert_eq!(clients.len(), 200);
+    assert_eq!(gateway.said().matches("no descriptor").count(), 0, "{}", gateway.said());
+}
+
+#[test]
 fn gw_70_exhausted_descriptors_are_named_and_the_others_live_on() {
     let Some(lab) = lab("gateway-descriptors", &["sleep"]) else { return };
     let listener = lab.kernel.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();

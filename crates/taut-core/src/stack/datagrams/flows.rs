@@ -14,6 +14,7 @@
 //! it, the next datagram begins another flow.
 
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use taut_wire::protocol;
 use taut_wire::udp::{self, UdpHeader};
@@ -66,9 +67,59 @@ impl Stack {
         let entry = self.tables.flows.remove(flow).ok_or(FlowError::Gone)?;
         let filter = self.tables.flows.filter_mut(entry.filter).ok_or(FlowError::Gone)?;
         filter.sources.decide(entry.tuple.peer.ip());
-        let idle = filter.sources.limits.idle_timeout;
-        let socket = self.datagrams.table.at_mut(slot).ok_or(FlowError::Gone)?;
-        socket.accept(options.unwrap_or(&filter.datagrams));
+        let options = *options.unwrap_or(&filter.datagrams);
+        let id = self.hold_flow(now, slot, entry.filter, &options).ok_or(FlowError::Gone)?;
+        self.counters.datagram_flows_accepted += 1;
+        Ok(id)
+    }
+
+    /// Begins a flow of UDP to the peer of an accepted one, from another address and port, as if the peer had
+    /// sent there first: a gateway does it when somebody else sends to its guest's port. The caller must
+    /// [close](Self::close_datagram) it. It has the options and the idle time of the filter.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowError::Gone`] if there is no such socket or its filter is closed; [`FlowError::OtherKind`] for
+    /// one that is not of a flow of UDP; [`FlowError::NoRoom`] if the limits of the filter, another socket,
+    /// another shard or the address itself stand against it.
+    pub fn begin_flow_from(
+        &mut self,
+        now: Instant,
+        id: DatagramId,
+        local: SocketAddr,
+    ) -> Result<DatagramId, FlowError> {
+        let socket = self.datagrams.table.get(id).ok_or(FlowError::Gone)?;
+        let (Some(flow), Some(peer), DatagramKind::Udp) = (&socket.flow, socket.peer, socket.kind) else {
+            return Err(FlowError::OtherKind);
+        };
+        let (through, local) = (flow.filter, Endpoint::from(local));
+        let is_here = self.steering.as_ref().is_none_or(|steering| steering.is_own(local, peer));
+        let is_taken = self.datagrams.table.find_exact(DatagramKind::Udp, local, peer).is_some();
+        let is_fit = local.ip().is_ipv4() == peer.ip().is_ipv4() && is_routable(local.ip());
+        let filter = self.tables.flows.filter_mut(through).ok_or(FlowError::Gone)?;
+        let has_room = self.datagrams.table.flows() < FLOWS_MAX && filter.sources.may_begin(peer.ip(), 0);
+        if !is_here || is_taken || !is_fit || local.port() == 0 || !has_room {
+            return Err(FlowError::NoRoom);
+        }
+        filter.sources.begin(peer.ip());
+        filter.sources.decide(peer.ip());
+        let options = filter.datagrams;
+        let socket = Socket::of_flow(DatagramKind::Udp, (local, peer), FlowPart::new(through, now), 0);
+        let slot = self.datagrams.table.insert(socket).slot;
+        self.hold_flow(now, slot, through, &options).ok_or(FlowError::Gone)
+    }
+
+    /// The application has the socket of a flow from now on.
+    fn hold_flow(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        filter: ListenerId,
+        options: &DatagramOptions,
+    ) -> Option<DatagramId> {
+        let idle = self.sources(filter)?.limits.idle_timeout;
+        let socket = self.datagrams.table.at_mut(slot)?;
+        socket.accept(options);
         let look_at = now + idle;
         if let Some(flow) = socket.flow.as_deref_mut() {
             (flow.stage, flow.idle, flow.used, flow.look_at) = (Stage::Accepted, idle, now, look_at);
@@ -81,8 +132,7 @@ impl Stack {
         if waits {
             self.tell(slot);
         }
-        self.counters.datagram_flows_accepted += 1;
-        Ok(id)
+        Some(id)
     }
 
     /// Tells the peer of a flow, by an ICMP error about its latest datagram, that datagrams do not arrive: as a gateway does
