@@ -262,6 +262,10 @@ impl Conn {
         if rst {
             return Some(Consequence::None);
         }
+        // §3.8.4: SEG.SEQ = SND.NXT-1, with a byte of garbage or without.
+        if range.start + 1 == self.rx.nxt() && range.end <= self.rx.nxt() {
+            self.note_keepalive(cx.now);
+        }
         if range.is_empty() || header.flags.contains(TcpFlags::SYN) {
             // Any host could provoke this, and we do not depend on the answer (RFC 5961 §4.2 and §7).
             self.challenge(cx);

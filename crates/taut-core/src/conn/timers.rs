@@ -333,6 +333,13 @@ impl Conn {
         self.timers.unanswered = 0;
     }
 
+    /// A keepalive of the peer arrived, which is no valid segment: it is alive.
+    pub(super) fn note_keepalive(&mut self, now: Instant) {
+        if self.timers.unanswered == 0 {
+            self.timers.arrived = now;
+        }
+    }
+
     /// SO_KEEPALIVE was set, or the connection opened.
     pub(super) fn arm_keepalive(&mut self, cx: &StackCx<'_>) {
         let keepalive = self.extras.as_ref().and_then(|extras| extras.keepalive);

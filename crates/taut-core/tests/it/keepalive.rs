@@ -54,6 +54,24 @@ fn a_live_peer_stays() {
 }
 
 #[test]
+fn gw_148_a_keepalive_of_the_peer_is_heard() {
+    let mut t = open(None, None);
+    let heard = |t: &mut Trace| t.info().last_ack_recv.as_millis();
+    // RFC 9293 §3.8.4: without data, and with a byte of garbage for older hosts.
+    for len in [0, 1] {
+        t.wait_ms(60_000);
+        assert!(heard(&mut t) >= 60_000);
+        inject!(t, ".", seq(0), ack(1), len(len));
+        expect!(t, ".", seq(1), ack(1));
+        assert_eq!(heard(&mut t), 0);
+    }
+    // Another number is nobody's keepalive.
+    t.wait_ms(60_000);
+    inject!(t, ".", seq(10_000_000), ack(1));
+    assert!(heard(&mut t) >= 60_000);
+}
+
+#[test]
 fn one_answer_is_enough() {
     let mut t = open(Some(EVERY), None);
     expect!(t, ".", seq(0), after_ms(10_000));

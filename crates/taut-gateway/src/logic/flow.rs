@@ -207,6 +207,8 @@ pub(crate) struct Flow {
     pub(crate) idle_at: Duration,
     /// Datagrams that passed from each side, up to 255.
     pub(crate) datagrams: [u8; 2],
+    /// Its time is over, unless something came meanwhile that was not passed on.
+    pub(crate) is_due: bool,
     /// It goes to the gateway's own name server.
     pub(crate) asks: bool,
     /// Somebody outside began it, at a port that the guest has there.
@@ -225,6 +227,7 @@ impl Flow {
             held: 0,
             idle_at: now,
             datagrams: [0; 2],
+            is_due: false,
             asks: false,
             is_from_outside: false,
         }

@@ -32,7 +32,7 @@ use crate::logic::guests::{Counted, Guest, Guests};
 use crate::logic::idle::Idle;
 use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 use crate::logic::names::Names;
-use crate::logic::rules::{Action, Rules};
+use crate::logic::rules::{Action, Rules, UdpFilter};
 
 /// How a gateway behaves.
 #[derive(Clone, Debug, Default)]
@@ -47,18 +47,6 @@ pub struct Settings {
     pub udp_filter: UdpFilter,
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,
-}
-
-/// Who may send to a guest's port of UDP, which has one port outside for all destinations: RFC 4787 §5. Rules
-/// hold in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UdpFilter {
-    /// Addresses that the port has sent to, from any of their ports: "address-dependent filtering", which
-    /// REQ-8 recommends where filtering matters most.
-    #[default]
-    Address,
-    /// Anybody: "endpoint-independent filtering", which REQ-8 recommends where applications matter most.
-    Any,
 }
 
 /// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
@@ -535,16 +523,44 @@ impl Gateway {
             self.deadlines.insert((end, Due::Flow(id)));
             return;
         }
-        let was_connecting = flow.stage == Stage::Connecting;
-        let then = self.happen(now, id, EventKind::Expired);
+        if matches!((flow.kind, flow.stage), (FlowKind::Tcp, Stage::Open(_))) {
+            flow.is_due = true;
+            let (_, then) = flow.stage.after(flow.kind, EventKind::Expired);
+            return self.over.push_back((id, then));
+        }
+        let then = self.expire(now, id);
         if then != NextStep::Wait {
-            if was_connecting {
-                self.counters.silent += 1;
-            } else {
-                self.counters.idle += 1;
-            }
             self.over.push_back((id, then));
         }
+    }
+
+    /// The time of a connection that [`poll_end`](Self::poll_end) named is over, unless its guest was heard then:
+    /// keepalives count as traffic (RFC 5382 §5, REQ-5) and are not passed on. Returns what to do;
+    /// [`NextStep::Wait`]: it continues.
+    pub fn due(&mut self, now: Duration, id: FlowId, heard: Duration) -> NextStep {
+        let Some(flow) = self.flows.get_mut(id) else { return NextStep::Wait };
+        if !std::mem::take(&mut flow.is_due) {
+            return NextStep::ResetBoth;
+        }
+        flow.moved_at = flow.moved_at.max(heard);
+        let end = flow.end(&self.settings.timeouts);
+        if end > now {
+            flow.deadline = end;
+            self.deadlines.insert((end, Due::Flow(id)));
+            return NextStep::Wait;
+        }
+        self.expire(now, id)
+    }
+
+    fn expire(&mut self, now: Duration, id: FlowId) -> NextStep {
+        let was_connecting = self.stage(id) == Some(Stage::Connecting);
+        let then = self.happen(now, id, EventKind::Expired);
+        match (then, was_connecting) {
+            (NextStep::Wait, _) => {}
+            (_, true) => self.counters.silent += 1,
+            (_, false) => self.counters.idle += 1,
+        }
+        then
     }
 
     fn forget_question(&mut self, id: QuestionId) {

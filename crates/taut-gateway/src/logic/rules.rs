@@ -366,3 +366,15 @@ pub(crate) const fn any_port(like: SocketAddr) -> SocketAddr {
         SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
     }
 }
+
+/// Who may send to a guest's port of UDP, which has one port outside for all destinations: RFC 4787 §5. Rules
+/// hold in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UdpFilter {
+    /// Addresses that the port has sent to, from any of their ports: "address-dependent filtering", which
+    /// REQ-8 recommends where filtering matters most.
+    #[default]
+    Address,
+    /// Anybody: "endpoint-independent filtering", which REQ-8 recommends where applications matter most.
+    Any,
+}

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv, recvfrom};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
@@ -92,6 +93,10 @@ pub(crate) fn prepare_listener(socket: &SockRef<'_>) -> io::Result<()> {
 /// Sets what each connection of the host has here.
 pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    // When and how often is the host's setting.
+    socket.set_keepalive(true)?;
+    // Urgent data is in line on both sides of a relay, and no byte is lost (RFC 6093 §6).
+    socket.set_out_of_band_inline(true)?;
     socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)
 }
 
@@ -199,7 +204,9 @@ fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result
     let mut count = 0;
     let more = stream.try_io(Interest::READABLE, || {
         count = stream.try_read_buf(&mut into.limit(room))?;
-        if (1..room).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        // A read ends before an urgent byte, too.
+        let is_all = (1..room).contains(&count) && ioctl_fionread(stream)? == 0;
+        if is_all { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     });
     if count > 0 { Ok(count) } else { more.map(|()| 0) }
 }

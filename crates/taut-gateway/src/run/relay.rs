@@ -38,6 +38,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use taut::observe::State;
@@ -116,9 +117,13 @@ impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
     fn passed(&self, from: Side, bytes: usize, held: usize) {
         self.flow.passed(Self::side(from), bytes, held);
     }
+}
 
+impl<U> Ends<'_, U> {
+    /// Its time is over, and no segment has come to the stack's stream either.
     fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.flow.poll_stopped(cx)
+        let silence = || self.guest.info().map_or(Duration::MAX, |info| info.last_ack_recv.into());
+        self.flow.flow.poll_due(cx, silence)
     }
 }
 
@@ -130,7 +135,7 @@ fn pass<const IS_TURNED: bool, Up: Bound, Down: Bound>(
         let mut ways = Ways { up: Apart::new(up), down, up_goes: true, down_goes: true };
         loop {
             let ended = poll_fn(|cx| match ways.poll(cx) {
-                Poll::Pending => ends.flow.poll_stopped(cx).map(|()| None),
+                Poll::Pending => ends.poll_stopped(cx).map(|()| None),
                 ended => ended.map(Some),
             });
             let Some((side, end)) = ended.await else { return NextStep::ResetBoth };

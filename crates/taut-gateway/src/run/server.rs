@@ -239,6 +239,20 @@ impl Handle {
         poll_fn(|cx| self.poll_stopped(cx))
     }
 
+    /// The same for a connection, whose guest was heard so long ago.
+    pub(crate) fn poll_due(&self, cx: &Context<'_>, silence: impl FnOnce() -> Duration) -> Poll<()> {
+        if self.poll_stopped(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let silence = silence();
+        let then = self.server.with(|gateway, now| gateway.due(now, self.id, now.saturating_sub(silence)));
+        if then != NextStep::Wait {
+            return Poll::Ready(());
+        }
+        self.server.0.lock().stops.go_on(self.id, cx.waker());
+        Poll::Pending
+    }
+
     pub(crate) fn poll_stopped(&self, cx: &Context<'_>) -> Poll<()> {
         let (over, replaced) = self.server.0.lock().stops.poll(self.id, cx.waker());
         // Without the lock.

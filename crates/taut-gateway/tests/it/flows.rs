@@ -1,6 +1,5 @@
-//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20, 76, 142, 144 and
-//! 145 of
-//! `docs/spec/gateway.md`.
+//! Flows, limits and times of the gateway's state machine, in virtual time: GW-1 to 9, 20, 71, 76, 142, 144,
+//! 145 and 148 of `docs/spec/gateway.md`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -241,6 +240,9 @@ fn gw_06_what_is_idle_for_too_long_ends() {
             assert_eq!(gateway.poll_timeout(), Some(now + secs(limit)), "{kind:?}");
             gateway.handle_timeout(now + secs(limit));
             assert_eq!(gateway.poll_end(), Some((id, then)));
+            if kind == FlowKind::Tcp {
+                assert_eq!(gateway.due(now + secs(limit), id, secs(0)), then);
+            }
             assert_eq!(gateway.counters().idle, 1);
         }
     }
@@ -602,4 +604,28 @@ fn gw_142_what_a_guest_does_not_answer_is_over_soon() {
     ids.reverse();
     ids.into_iter().for_each(|id| gateway.closed(id));
     assert_eq!((gateway.in_use(), gateway.poll_timeout()), (Amounts::default(), None));
+}
+
+#[test]
+fn gw_148_a_guest_that_was_heard_keeps_its_connection() {
+    // RFC 5382 §5, REQ-5.
+    let limit = 2 * 3_600 + 4 * 60;
+    let (mut gateway, id) = open(FlowKind::Tcp);
+    let mut end = secs(limit);
+    for heard in [secs(1), secs(7_000), secs(14_000)] {
+        gateway.handle_timeout(end);
+        assert_eq!(gateway.poll_end(), Some((id, NextStep::ResetBoth)));
+        assert_eq!(gateway.due(end, id, heard), NextStep::Wait);
+        assert_eq!((gateway.stage(id), gateway.counters().idle), (Some(Stage::Open([false; 2])), 0));
+        // As if it had passed bytes then.
+        end = heard + secs(limit);
+        assert_eq!(gateway.poll_timeout(), Some(end));
+    }
+    gateway.handle_timeout(end);
+    assert_eq!(gateway.poll_end(), Some((id, NextStep::ResetBoth)));
+    assert_eq!(gateway.due(end, id, secs(14_000)), NextStep::ResetBoth);
+    assert_eq!((gateway.stage(id), gateway.counters().idle), (Some(Stage::Done), 1));
+    // Asked without cause, because all flows must end: it ends.
+    let (mut gateway, id) = open(FlowKind::Tcp);
+    assert_eq!(gateway.due(secs(1), id, secs(1)), NextStep::ResetBoth);
 }

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::{
     Counters, Forward, HostSockets, HttpConnect, Link, Resolver, Rules, Server, Settings, Socks5, WayOut,
@@ -414,6 +414,65 @@ fn gw_95_an_idle_connection_is_reset_at_both_ends() {
         assert_eq!(end.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
     assert_eq!(world.counters().idle, 1);
+}
+
+#[test]
+fn gw_149_keepalives_of_a_guest_keep_its_connection() {
+    let timeouts = taut_gateway::Timeouts { idle: Duration::from_secs(4), ..Default::default() };
+    let settings = Settings { timeouts, ..Settings::default() };
+    let Some(world) = World::new(settings, Resolver::default(), &[]) else { return };
+    let (listener, address) = world.listener(SERVER);
+    let kept = world.connect(address).unwrap();
+    // Nothing is passed for it; at that rate, a load must delay forty of them.
+    let often = TcpKeepalive::new().with_time(Duration::from_secs(1)).with_interval(Duration::from_secs(1));
+    SockRef::from(&kept).set_tcp_keepalive(&often).unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    // Twice the time of connections that do not.
+    for round in 1..=2 {
+        let mut silent = world.connect(address).unwrap();
+        let _server = listener.accept().unwrap();
+        assert_eq!(silent.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(world.counters().idle, round);
+    }
+    (&kept).write_all(b"!").unwrap();
+    served.set_read_timeout(Some(PATIENCE)).unwrap();
+    served.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn gw_150_the_end_of_a_server_that_is_gone_reaches_the_guest() {
+    let Some(world) = plain() else { return };
+    // The host's settings: after a second, two probes.
+    for (name, value) in [("time", "1"), ("intvl", "1"), ("probes", "2")] {
+        world.far.set_sysctl(&format!("tcp_keepalive_{name}"), value).unwrap();
+    }
+    let (mut client, served) = world.pair();
+    // From now on it receives nothing, as if its host were gone: BPF_RET of 0 bytes.
+    SockRef::from(&served).attach_filter(&[socket2::SockFilter::new(6, 0, 0, 0)]).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    world.nothing_is_left();
+}
+
+#[test]
+fn gw_151_no_urgent_byte_is_lost() {
+    let Some(world) = plain() else { return };
+    let (client, served) = world.pair();
+    // Each side waits for the urgent byte, which nothing follows; a reader may find it with those before it.
+    for (from, to) in [(&served, &client), (&client, &served)].repeat(50) {
+        (&*from).write_all(b"abc").unwrap();
+        SockRef::from(from).send_out_of_band(b"X").unwrap();
+        // The reader's own kernel has it in line, too.
+        SockRef::from(to).set_out_of_band_inline(true).unwrap();
+        let mut all = [0; 4];
+        (&*to).read_exact(&mut all).unwrap();
+        assert_eq!(&all, b"abcX");
+    }
+    for (from, to) in [(&served, &client), (&client, &served)] {
+        (&*from).write_all(b"def").unwrap();
+        let mut all = [0; 3];
+        (&*to).read_exact(&mut all).unwrap();
+        assert_eq!(&all, b"def");
+    }
 }
 
 /// A question of type A.
