@@ -65,7 +65,7 @@ pub struct FramesOptions {
     pub dhcp: bool,
     /// How this host serves the others on the link, with DHCP and as their router; not at all by default.
     pub services: Services,
-    /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
+    /// Whether a virtio-net header of ten bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
 }

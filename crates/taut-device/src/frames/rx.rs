@@ -8,14 +8,15 @@ use std::task::Waker;
 use taut_core::{NetworkChange, RxChecksum};
 use taut_driver::{News, Received, RxDevice};
 use taut_ethernet::Arrival;
-use taut_wire::{VnetHeader, ethernet};
+use taut_wire::{IpHeader, VnetHeader, checksum, ethernet, protocol, tcp, udp};
 
 use super::carrier::{Carrier, Heard};
 use super::line::{Shared, now};
 use super::stage::{Stage, Staged};
 use crate::vnet;
 
-/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
+/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its
+/// packets.
 const USELESS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl RxDevice for FramesRx {
                 let Ok(header) = VnetHeader::parse(&buffer[start..]) else { continue };
                 vnet::of_received(&header)
             } else {
-                (RxChecksum::Unverified, 0)
+                (of_plain(buffer.get(ip_at..end).unwrap_or_default()), 0)
             };
             return Ok(Some(Received { range: ip_at..end.max(ip_at), checksum, gso_size }));
         }
@@ -111,4 +112,21 @@ impl RxDevice for FramesRx {
         self.shared.settle(&mut line);
         Ok(None)
     }
+}
+
+/// Whether the checksum of a packet without a virtio-net header must be verified. libkrun offers its guests
+/// `VIRTIO_NET_F_CSUM` and `HOST_TSO4`, and strips their virtio-net headers: what a guest leaves to its card, of
+/// super-packets too, has the sum of the pseudo-header only, and never was on a wire. QEMU's guests compute
+/// all.
+fn of_plain(packet: &[u8]) -> RxChecksum {
+    let is_left_to_card = IpHeader::parse(packet).is_ok_and(|ip| {
+        let at = match ip.protocol {
+            protocol::TCP => tcp::CHECKSUM_OFFSET,
+            protocol::UDP => udp::CHECKSUM_OFFSET,
+            _ => return false,
+        };
+        let partial = checksum::pseudo_header(ip.src, ip.dst, ip.protocol, ip.payload_len as u32).fold();
+        packet.get(ip.header_len + at..).and_then(|rest| rest.first_chunk()) == Some(&partial.to_be_bytes())
+    });
+    if is_left_to_card { RxChecksum::Verified } else { RxChecksum::Unverified }
 }

@@ -296,3 +296,57 @@ fn what_cannot_carry_frames_is_refused() {
     let error = from_descriptor(tcp.into(), &[], &FramesOptions::default()).unwrap_err();
     assert!(said(error).contains("not a Unix socket"));
 }
+
+/// A packet of TCP or UDP between these ends whose checksum the card was to complete, and the same completed.
+fn left_to_card(src: &str, dst: &str, protocol: u8, len: usize) -> [Vec<u8>; 2] {
+    let (src, dst): (IpAddr, IpAddr) = (src.parse().unwrap(), dst.parse().unwrap());
+    let header_len = if src.is_ipv4() { 20 } else { 40 };
+    let ecn = taut_wire::Ecn::NotEct;
+    let ip = taut_wire::IpHeader { src, dst, protocol, hop_limit: 64, ecn, header_len, payload_len: len };
+    let mut bytes = vec![7; header_len + len];
+    ip.emit(&mut bytes, 0);
+    let at = header_len + if protocol == 6 { 16 } else { 6 };
+    let sum = taut_wire::checksum::pseudo_header(src, dst, protocol, len as u32);
+    bytes[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
+    let mut whole = bytes.clone();
+    // As a card does: the sum of all from the transport's header on, where the field counts as it is.
+    let sum = taut_wire::checksum::Sum::ZERO.add_bytes(&bytes[header_len..]).finish();
+    whole[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    [bytes, whole]
+}
+
+#[test]
+fn gw_152_a_checksum_that_a_guest_left_to_its_card_need_not_be_right() {
+    use taut_core::RxChecksum::{Unverified, Verified};
+    let (mut device, mut far) = stream(1_500);
+    let mut checked = |packet: &[u8]| {
+        far.write_all(&framed(packet)).unwrap();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let Received { range, checksum, gso_size } = device.rx.recv(&mut buffer).unwrap().unwrap();
+        assert!(buffer[range] == *packet);
+        assert_eq!(gso_size, 0);
+        checksum
+    };
+    for (src, dst) in [("10.0.2.15", "198.51.100.2"), ("fd00::15", "2001:db8:2::2")] {
+        for protocol in [6, 17] {
+            // Super-packets, and behind the packet what pads a short frame.
+            let most = if src.contains(':') { 65_535 } else { 65_515 };
+            for len in [20, 29, 1_480, 20_020, most] {
+                let [left, whole] = left_to_card(src, dst, protocol, len);
+                assert_eq!(
+                    [checked(&left), checked(&whole)],
+                    [Verified, Unverified],
+                    "{src} {protocol} {len}"
+                );
+                let mut wrong = left.clone();
+                wrong[if src.contains(':') { 39 } else { 19 }] ^= 1;
+                assert_eq!(checked(&wrong), Unverified);
+            }
+            let [left, _] = left_to_card(src, dst, protocol, 20);
+            assert_eq!(checked(&[&left[..], &[0xaa; 6]].concat()), Verified);
+        }
+        // ICMP is nothing for a card; and what is no packet.
+        assert_eq!(checked(&left_to_card(src, dst, 1, 20)[0]), Unverified);
+    }
+    assert_eq!([checked(&[]), checked(&[0x45]), checked(&[0x60; 40])], [Unverified; 3]);
+}

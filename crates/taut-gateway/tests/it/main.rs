@@ -9,6 +9,7 @@ mod last_bytes;
 mod live;
 mod names;
 mod namespace;
+mod offloads;
 mod ports;
 mod proxy;
 mod proxy_names;
