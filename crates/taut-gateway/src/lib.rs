@@ -58,7 +58,7 @@ pub use logic::rules::{Action, Rule, RuleError, Rules, UdpFilter, Verdict, is_sp
 pub use out::host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_allowed};
 pub use out::link::{Link, LinkPings};
 pub use out::proxies::{HttpConnect, Socks5};
-pub use out::way_out::{Datagrams, Path, Pings, Upstream, WayOut, failure};
+pub use out::way_out::{Arrived, Datagrams, Path, Pings, Upstream, WayOut, failure};
 pub use run::host_files::name_server;
 pub use run::resolver::Resolver;
 pub use run::server::{Log, Server};

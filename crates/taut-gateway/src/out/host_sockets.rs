@@ -10,17 +10,17 @@
 //! guests hear "prohibited" ([`pings_are_allowed`]).
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
-use rustix::net::{RecvFlags, recv, recvfrom};
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
 use taut::device::sys::tcp_info;
@@ -30,7 +30,7 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use crate::logic::rules::any_port;
 use crate::out::blocks;
 use crate::out::icmp_errors;
-use crate::out::way_out::{Datagrams, Path, Pings, Upstream, WayOut};
+use crate::out::way_out::{Arrived, Datagrams, Path, Pings, Upstream, WayOut};
 
 /// Unsent bytes beyond which a connection takes no more.
 pub const NOTSENT_LOWAT: u32 = 128 << 10;
@@ -67,8 +67,11 @@ impl WayOut for HostSockets {
         let socket = Socket::new(Domain::for_address(like), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
         icmp_errors::ask(&socket, like.is_ipv4())?;
-        if like.is_ipv6() {
+        if like.is_ipv4() {
+            socket.set_recv_tos_v4(true)?;
+        } else {
             socket.set_only_v6(true)?;
+            socket.set_recv_tclass_v6(true)?;
         }
         socket.bind(&any_port(like).into())?;
         UdpSocket::from_std(socket.into())
@@ -214,13 +217,24 @@ fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result
 /// A datagram, or an error that ICMP reported: the kernel announces one without the other.
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
+/// Room for the control message of a TOS or a traffic class.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
 /// tokio's `try_io` knows one interest at a time: of two it takes the socket for not ready, whatever it is.
-fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<Arrived> {
+    let mut control = Control([0; 64]);
     let mut receive = || {
-        let (len, _, from) = recvfrom(socket, &mut *into, RecvFlags::empty())?;
-        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-        // A link-local sender's scope is not part of what a guest can name.
-        Ok((len, from.map_or(NOBODY, |from| SocketAddr::new(from.ip(), from.port()))))
+        let (mut pieces, control) = ([IoSliceMut::new(into)], Some(&mut control.0[..]));
+        let message =
+            recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut pieces, control, MsgFlags::empty())?;
+        let tos = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
+            ControlMessageOwned::Ipv6TClass(class) => Some(class as u8),
+            _ => None,
+        });
+        let from = message.address.and_then(address).unwrap_or(NOBODY);
+        Ok(Arrived { len: message.bytes, from, tos: tos.unwrap_or(0) })
     };
     match socket.try_io(Interest::READABLE, &mut receive) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.try_io(Interest::ERROR, receive),
@@ -231,25 +245,52 @@ fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<(usize, SocketAddr
 /// The sender of a datagram that has none.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
+/// An address of the kernel's. A link-local one's scope is not part of what a guest can name.
+pub(crate) fn address(of: SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = of.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
+    v4.or_else(|| of.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().into(), v6.port())))
+}
+
+/// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
+fn put(
+    socket: &UdpSocket,
+    message: &[u8],
+    segment: Option<u16>,
+    to: SocketAddr,
+    tos: u8,
+) -> io::Result<usize> {
+    if segment.is_none() && tos == 0 {
+        return SockRef::from(socket).send_to(message, &to.into());
+    }
+    let (cut, class, pieces) = (segment.unwrap_or(0), i32::from(tos), [IoSlice::new(message)]);
+    let mark = if to.is_ipv4() { ControlMessage::Ipv4Tos(&tos) } else { ControlMessage::Ipv6TClass(&class) };
+    let control = [ControlMessage::UdpGsoSegments(&cut), mark];
+    let control = &control[usize::from(segment.is_none())..1 + usize::from(tos != 0)];
+    let to = SockaddrStorage::from(to);
+    Ok(sendmsg(socket.as_raw_fd(), &pieces, control, MsgFlags::empty(), Some(&to))?)
+}
+
 impl Datagrams for UdpSocket {
     async fn readable(&self) -> io::Result<()> {
         self.ready(NEWS).await.map(drop)
     }
 
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<Arrived> {
         receive(self, into)
     }
 
-    /// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
-    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize> {
-        SockRef::from(self).send_to(message, &to.into())
+    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize> {
+        put(self, message, None, to, tos)
     }
 
-    fn try_send_segments(&self, message: &[u8], segment: usize, to: SocketAddr) -> io::Result<usize> {
-        let segment = u16::try_from(segment).map_err(io::Error::other)?;
-        let (control, pieces) = ([ControlMessage::UdpGsoSegments(&segment)], [IoSlice::new(message)]);
-        let to = SockaddrStorage::from(to);
-        Ok(sendmsg(self.as_raw_fd(), &pieces, &control, MsgFlags::empty(), Some(&to))?)
+    fn try_send_segments(
+        &self,
+        message: &[u8],
+        segment: usize,
+        to: SocketAddr,
+        tos: u8,
+    ) -> io::Result<usize> {
+        put(self, message, Some(u16::try_from(segment).map_err(io::Error::other)?), to, tos)
     }
 
     fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
@@ -283,7 +324,7 @@ impl Pings for HostPings {
             let mut message = vec![0; ECHO_HEADER + into.len()];
             let len = match receive(&self.socket, &mut message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                received => received?.0,
+                received => received?.len,
             };
             let Some(data) = message.get(ECHO_HEADER..len) else { continue };
             into[..data.len()].copy_from_slice(data);

@@ -14,7 +14,7 @@ use nix::libc::{EMSGSIZE, sock_extended_err};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use taut::Refusal;
 
-use crate::out::way_out;
+use crate::out::{host_sockets, way_out};
 
 /// `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`.
 const LOCAL: u8 = 1;
@@ -58,9 +58,7 @@ fn next(socket: &impl AsRawFd) -> nix::Result<Option<(SocketAddr, sock_extended_
     let mut pieces = [IoSliceMut::new(&mut data)];
     let flags = MsgFlags::MSG_ERRQUEUE;
     let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags)?;
-    let v4 = |to: SockaddrStorage| to.as_sockaddr_in().map(|to| SocketAddr::V4((*to).into()));
-    let v6 = |to: SockaddrStorage| to.as_sockaddr_in6().map(|to| SocketAddr::new(to.ip().into(), to.port()));
-    let to = message.address.and_then(|to| v4(to).or_else(|| v6(to)));
+    let to = message.address.and_then(host_sockets::address);
     let found = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => {
             Some(error)

@@ -8,12 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use taut::observe::State;
 use taut::{
-    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Refusal, SendMeta, Stack, TcpStream, UdpSocket,
+    ConnOptions, DatagramOptions, IcmpReport, PingSocket, Received, Refusal, SendMeta, Stack, TcpStream,
+    UdpSocket,
 };
 
 use crate::logic::rules::any_port;
 use crate::out::icmp_errors::meaning;
-use crate::out::way_out::{Datagrams, LOOK_EVERY, Path, Pings, Upstream, WayOut};
+use crate::out::way_out::{Arrived, Datagrams, LOOK_EVERY, Path, Pings, Upstream, WayOut};
 
 /// A stack whose link leads to the network.
 #[derive(Clone, Debug)]
@@ -104,17 +105,23 @@ impl Datagrams for UdpSocket {
         Self::readable(self).await
     }
 
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.try_recv_from(into)
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<Arrived> {
+        self.try_recv_with(into).map(|Received { len, from, tos, .. }| Arrived { len, from, tos })
     }
 
-    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.try_send_to(message, to)
+    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize> {
+        self.try_send_with(message, Some(to), &SendMeta { tos: Some(tos), ..SendMeta::default() })
     }
 
-    fn try_send_segments(&self, message: &[u8], segment: usize, to: SocketAddr) -> io::Result<usize> {
+    fn try_send_segments(
+        &self,
+        message: &[u8],
+        segment: usize,
+        to: SocketAddr,
+        tos: u8,
+    ) -> io::Result<usize> {
         let segment = Some(u16::try_from(segment).map_err(io::Error::other)?);
-        self.try_send_with(message, Some(to), &SendMeta { segment, ..SendMeta::default() })
+        self.try_send_with(message, Some(to), &SendMeta { segment, tos: Some(tos), ..SendMeta::default() })
     }
 
     fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::out::host_sockets::HostSockets;
-use crate::out::way_out::{Datagrams, Pings, WayOut};
+use crate::out::way_out::{Arrived, Datagrams, Pings, WayOut};
 
 /// The longest answer of an HTTP proxy, up to its empty line.
 const LONGEST_HEAD: usize = 8_192;
@@ -179,11 +179,11 @@ impl Datagrams for Infallible {
         match *self {}
     }
 
-    fn try_recv(&self, _: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    fn try_recv(&self, _: &mut [u8]) -> io::Result<Arrived> {
         match *self {}
     }
 
-    fn try_send(&self, _: &[u8], _: SocketAddr) -> io::Result<usize> {
+    fn try_send(&self, _: &[u8], _: SocketAddr, _: u8) -> io::Result<usize> {
         match *self {}
     }
 }

@@ -120,22 +120,33 @@ pub struct Path {
     pub min_rtt: Duration,
 }
 
+/// A datagram that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its length.
+    pub len: usize,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// `IP_TOS` or `IPV6_TCLASS`: DSCP, and the two bits of ECN.
+    pub tos: u8,
+}
+
 /// A socket for datagrams, which is not connected.
 pub trait Datagrams: Send + Sync + 'static {
     /// Waits for a datagram or an error.
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Receives a datagram: its length, and who sent it.
+    /// Receives a datagram.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`], or an error that ICMP reported, about a datagram to anybody.
-    fn try_recv(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<Arrived>;
 
-    /// Sends a datagram.
+    /// Sends a datagram, with this `IP_TOS` or `IPV6_TCLASS`.
     ///
     /// # Errors
     /// Those of [`try_recv`](Self::try_recv).
-    fn try_send(&self, message: &[u8], to: SocketAddr) -> io::Result<usize>;
+    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize>;
 
     /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many
     /// bytes were sent.
@@ -143,7 +154,13 @@ pub trait Datagrams: Send + Sync + 'static {
     /// # Errors
     /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is
     /// sent alone then.
-    fn try_send_segments(&self, _message: &[u8], _segment: usize, _to: SocketAddr) -> io::Result<usize> {
+    fn try_send_segments(
+        &self,
+        _message: &[u8],
+        _segment: usize,
+        _to: SocketAddr,
+        _tos: u8,
+    ) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

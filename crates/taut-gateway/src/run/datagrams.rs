@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
-use taut::{EchoSocket, IncomingFlow};
+use taut::{EchoSocket, IncomingFlow, Received, SendMeta};
 
 use crate::logic::flow::{Failure, NextStep, Side};
-use crate::out::way_out::{Datagrams, Pings, WayOut, failure, refusal};
+use crate::out::way_out::{Arrived, Datagrams, Pings, WayOut, failure, refusal};
 use crate::run::ports::{Port, PortFlow, Ports};
 use crate::run::server::Handle;
 
@@ -111,16 +111,16 @@ fn pass_up<D: Datagrams>(port: &Port<D>, to: SocketAddr, flow: &PortFlow) -> io:
     BUFFER.with_borrow_mut(|buffer| {
         let mut batch = Batch::default();
         for _ in 0..TURN {
-            let len = match flow.guest.try_recv(&mut buffer[batch.bytes..]) {
+            let Received { len, tos, .. } = match flow.guest.try_recv_with(&mut buffer[batch.bytes..]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
             };
-            if !batch.takes(len) {
+            if !batch.takes(len, tos) {
                 send(&buffer[..batch.bytes], &batch, port, to, flow);
                 buffer.copy_within(batch.bytes..batch.bytes + len, 0);
                 batch = Batch::default();
             }
-            batch.add(len);
+            batch.add(len, tos);
         }
         if batch.count > 0 {
             send(&buffer[..batch.bytes], &batch, port, to, flow);
@@ -129,8 +129,8 @@ fn pass_up<D: Datagrams>(port: &Port<D>, to: SocketAddr, flow: &PortFlow) -> io:
     })
 }
 
-/// Datagrams one behind the other that a kernel takes by one call, and cuts: all have one length, but for the
-/// last one, which may be shorter. Linux: `UDP_SEGMENT`.
+/// Datagrams one behind the other that a kernel takes by one call, and cuts: all have one TOS and one length,
+/// but for the last one, which may be shorter. Linux: `UDP_SEGMENT`.
 #[derive(Clone, Copy, Default)]
 struct Batch {
     /// Of all.
@@ -138,19 +138,22 @@ struct Batch {
     /// Of one.
     segment: usize,
     count: usize,
+    /// Of each.
+    tos: u8,
     /// The last one is shorter, or empty.
     is_complete: bool,
 }
 
 impl Batch {
-    const fn takes(&self, len: usize) -> bool {
+    const fn takes(&self, len: usize, tos: u8) -> bool {
         let has_room = self.count < BATCH && self.bytes + len <= BATCH_BYTES;
-        self.count == 0 || !self.is_complete && len > 0 && len <= self.segment && has_room
+        let is_alike = len > 0 && len <= self.segment && tos == self.tos;
+        self.count == 0 || !self.is_complete && is_alike && has_room
     }
 
-    const fn add(&mut self, len: usize) {
+    const fn add(&mut self, len: usize, tos: u8) {
         if self.count == 0 {
-            self.segment = len;
+            (self.segment, self.tos) = (len, tos);
         }
         self.is_complete = len < self.segment || len == 0;
         self.count += 1;
@@ -161,7 +164,7 @@ impl Batch {
 fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketAddr, flow: &PortFlow) {
     flow.has_sent.store(true, Relaxed);
     if batch.count > 1 {
-        match port.upstream.try_send_segments(message, batch.segment, to) {
+        match port.upstream.try_send_segments(message, batch.segment, to, batch.tos) {
             Ok(sent) => return flow.flow.datagrams_passed(Side::Guest, batch.count, sent),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             // The error is about an earlier datagram, or the path or the device takes no such call.
@@ -173,7 +176,7 @@ fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketA
         let (one, more) = rest.split_at(batch.segment.min(rest.len()));
         // The first attempt may report what became of an earlier datagram, of any flow of the port.
         for is_first in [true, false] {
-            match port.upstream.try_send(one, to) {
+            match port.upstream.try_send(one, to, batch.tos) {
                 Ok(_) => {
                     flow.flow.datagrams_passed(Side::Guest, 1, one.len());
                     break;
@@ -197,7 +200,7 @@ fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketA
 fn pass_down<D: Datagrams>(port: &Arc<Port<D>>) {
     BUFFER.with_borrow_mut(|buffer| {
         for _ in 0..TURN {
-            let (len, from) = match port.upstream.try_recv(buffer) {
+            let Arrived { len, from, tos } = match port.upstream.try_recv(buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
@@ -207,7 +210,10 @@ fn pass_down<D: Datagrams>(port: &Arc<Port<D>>) {
             };
             // One whose socket takes it no more is over, which its own task notices.
             if let Some(flow) = port.to(from).or_else(|| let_in(port, from))
-                && flow.guest.try_send(&buffer[..len]).is_ok()
+                && flow
+                    .guest
+                    .try_send_with(&buffer[..len], None, &SendMeta { tos: Some(tos), ..SendMeta::default() })
+                    .is_ok()
             {
                 flow.flow.datagrams_passed(Side::Upstream, 1, len);
             }
@@ -289,11 +295,11 @@ mod tests {
     fn calls(lens: &[usize]) -> Vec<usize> {
         let (mut calls, mut batch) = (Vec::new(), Batch::default());
         for &len in lens {
-            if !batch.takes(len) {
+            if !batch.takes(len, 0) {
                 calls.push(batch.count);
                 batch = Batch::default();
             }
-            batch.add(len);
+            batch.add(len, 0);
             assert!(batch.count == 1 || batch.bytes <= BATCH_BYTES);
         }
         calls.push(batch.count);
@@ -313,5 +319,9 @@ mod tests {
         assert_eq!(calls(&[1_400; 47]), [46, 1]);
         assert_eq!(calls(&[65_507, 65_507]), [1, 1]);
         assert_eq!(calls(&[32_500, 32_500, 1]), [2, 1]);
+        // One call has one TOS.
+        let mut batch = Batch::default();
+        batch.add(10, 2);
+        assert_eq!([2, 3, 0].map(|tos| batch.takes(10, tos)), [true, false, false]);
     }
 }

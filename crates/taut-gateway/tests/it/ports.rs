@@ -8,11 +8,16 @@
 
 use crate::support;
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::{ConnOptions, Stack};
 use taut_gateway::{
     Amounts, HostSockets, Limits, Link, Resolver, Server, Settings, Timeouts, UdpFilter, WayOut,
@@ -226,4 +231,104 @@ fn gw_147_each_question_is_answered_though_the_table_is_full() {
     eventually("those that were replaced have no socket", || world.sockets() == 1 + 48);
     // The first one's next question begins a flow again.
     ask(&clients[0], &server);
+}
+
+/// A socket that receives each packet of this protocol for an address of the namespace, with its IPv4 header.
+fn packets(kernel: &Kernel, protocol: Protocol) -> Socket {
+    let socket = kernel.enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(protocol))).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// TOS, TTL and DF of the next packet to this port.
+fn fields(packets: &Socket, port: u16) -> (u8, u8, bool) {
+    let mut packet = [0; 2_048];
+    loop {
+        match (&mut &*packets).read(&mut packet) {
+            Ok(len) if len >= 28 && packet[22..24] == port.to_be_bytes() => {
+                return (packet[1], packet[8], packet[6] & 0x40 != 0);
+            }
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+/// DSCP 46, and each value of the two bits of ECN (RFC 3168 §5).
+const TOS: [u8; 5] = [0, 0xb8, 0xb9, 0xba, 0xbb];
+
+#[test]
+fn gw_154_of_a_datagrams_header_tos_and_ecn_pass_and_ttl_and_df_do_not() {
+    let Some(world) = World::plain(Settings::default()) else { return };
+    let [outside, inside] = [&world.far, &world.near].map(|kernel| packets(kernel, Protocol::UDP));
+    let server = world.server(SERVERS[0][0]);
+    let client = world.client(&server);
+    let seen = ask(&client, &server);
+    let to = server.local_addr().unwrap();
+    let ports = [to.port(), client.local_addr().unwrap().port()];
+    _ = (fields(&outside, ports[0]), fields(&inside, ports[1]));
+    for (tos, ttl) in TOS.into_iter().zip([9, 200, 2, 64, 255]) {
+        for (from, to, packets, port) in
+            [(&client, to, &outside, ports[0]), (&server, seen, &inside, ports[1])]
+        {
+            SockRef::from(from).set_tos_v4(tos.into()).unwrap();
+            from.set_ttl(ttl).unwrap();
+            for df in [Ipv4PathMtuDiscovery::DONT, Ipv4PathMtuDiscovery::DO] {
+                set_ip_mtu_discover(from, df).unwrap();
+                from.send_to(b"marked", to).unwrap();
+                assert_eq!(fields(packets, port), (tos, 64, true), "to {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gw_154_of_a_connections_header_nothing_passes() {
+    let Some(world) = World::plain(Settings::default()) else { return };
+    let [outside, inside] = [&world.far, &world.near].map(|kernel| packets(kernel, Protocol::TCP));
+    let at: SocketAddr = SocketAddr::new(SERVERS[0][0].parse().unwrap(), 0);
+    let listener = world.far.enter(|| TcpListener::bind(at)).unwrap().unwrap();
+    SockRef::from(&listener).set_tos_v4(0xb8).unwrap();
+    let to = listener.local_addr().unwrap();
+    let client = world.near.enter(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tos_v4(0xb8).unwrap();
+        socket.set_ttl_v4(9).unwrap();
+        socket.connect(&to.into()).unwrap();
+        socket
+    });
+    let (mut served, _) = listener.accept().unwrap();
+    let client = client.unwrap();
+    (&client).write_all(b"there").unwrap();
+    served.write_all(b"back").unwrap();
+    let port = client.local_addr().unwrap().as_socket().unwrap().port();
+    for (packets, port) in [(&outside, to.port()), (&inside, port)] {
+        // The SYN or what answers it, and the bytes.
+        assert_eq!([(); 2].map(|()| fields(packets, port)), [(0, 64, true); 2]);
+    }
+}
+
+#[test]
+fn gw_154_a_traffic_class_passes() {
+    let Some(world) = World::plain(Settings::default()) else { return };
+    let server = world.server(SERVERS[1][0]);
+    let client = world.client(&server);
+    let seen = ask(&client, &server);
+    let to = server.local_addr().unwrap();
+    for (from, to, reader) in [(&client, to, &server), (&server, seen, &client)] {
+        setsockopt(reader, sockopt::Ipv6RecvTClass, &true).unwrap();
+        for tos in TOS {
+            setsockopt(from, sockopt::Ipv6TClass, &tos.into()).unwrap();
+            from.send_to(b"marked", to).unwrap();
+            let (mut data, mut control) = ([0; 16], vec![0; 128]);
+            let mut pieces = [IoSliceMut::new(&mut data)];
+            let flags = MsgFlags::empty();
+            let message = recvmsg::<()>(reader.as_raw_fd(), &mut pieces, Some(&mut control), flags).unwrap();
+            let class = message.cmsgs().unwrap().find_map(|control| match control {
+                ControlMessageOwned::Ipv6TClass(class) => Some(class),
+                _ => None,
+            });
+            assert_eq!(class, Some(tos.into()), "to {to}");
+        }
+    }
 }
