@@ -96,7 +96,7 @@ async fn readable<D: Datagrams>(port: &Port<D>, receives: &mut bool) {
     .await;
     if port.upstream.readable().await.is_err() {
         // The way out is gone: what is sent fails, and the guest's flows end in time.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
