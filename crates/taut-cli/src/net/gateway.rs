@@ -75,7 +75,7 @@ pub(crate) struct GatewayArgs {
     /// Which address of a forwarded port's client the service sees
     #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
     client_address: ClientAddress,
-    /// Who may send to a UDP port of the guest: addresses that it has sent to, or any
+    /// Who may send to a UDP port of the guest: those it sent to, or any
     #[arg(help_heading = "Rules", long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]
     udp_filter: Filter,
     /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]

@@ -725,7 +725,7 @@ fn in_38_a_flows_socket_has_one_peer_and_one_source() {
     assert_eq!(raw::class_and_hops(&w.sent()[0]), (0xb8, 9));
 }
 
-/// A gateway begins a flow towards its guest, for somebody beyond.
+/// A gateway begins a flow towards its guest, for a host beyond.
 #[test]
 fn gw_141_a_flow_begins_from_another_address_as_if_its_peer_had_sent_there() {
     for ((from, to), third) in PAIRS.into_iter().zip(["198.51.100.9:99", "[2001:db8:9::9]:99"]) {

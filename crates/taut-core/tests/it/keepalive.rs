@@ -65,7 +65,7 @@ fn gw_148_a_keepalive_of_the_peer_is_heard() {
         expect!(t, ".", seq(1), ack(1));
         assert_eq!(heard(&mut t), 0);
     }
-    // Another number is nobody's keepalive.
+    // Another number is no keepalive.
     t.wait_ms(60_000);
     inject!(t, ".", seq(10_000_000), ack(1));
     assert!(heard(&mut t) >= 60_000);

@@ -1,4 +1,4 @@
-//! What the gateway's log says. Made by `gateway.rs`.
+//! Lines of the gateway's log. Made by `gateway.rs`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,9 +11,9 @@ use crate::logic::guests::Counted;
 pub enum Event {
     /// A rule denied a flow.
     Denied {
-        /// Who wanted it.
+        /// Its source.
         guest: SocketAddr,
-        /// What it was.
+        /// Its kind.
         kind: FlowKind,
         /// Where it was to go.
         to: SocketAddr,
@@ -22,7 +22,7 @@ pub enum Event {
     },
     /// A rule denied a name.
     NameDenied {
-        /// Who asked.
+        /// The guest.
         guest: IpAddr,
         /// For which name.
         name: String,
@@ -38,7 +38,7 @@ pub enum Event {
     },
     /// There was no room for one more.
     OverLimit {
-        /// Who wanted it.
+        /// Its source.
         guest: IpAddr,
         /// Of what.
         what: Counted,

@@ -191,7 +191,7 @@ impl Stage {
     }
 }
 
-/// What the gateway knows of a flow.
+/// The state of a flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) kind: FlowKind,
@@ -210,8 +210,8 @@ pub(crate) struct Flow {
     /// Its time is over, unless something came meanwhile that was not passed on.
     pub(crate) is_due: bool,
     /// It goes to the gateway's own name server.
-    pub(crate) asks: bool,
-    /// Somebody outside began it, at a port that the guest has there.
+    pub(crate) is_question: bool,
+    /// A host outside began it, at a port that the guest has there.
     pub(crate) is_from_outside: bool,
 }
 
@@ -228,7 +228,7 @@ impl Flow {
             idle_at: now,
             datagrams: [0; 2],
             is_due: false,
-            asks: false,
+            is_question: false,
             is_from_outside: false,
         }
     }
@@ -238,7 +238,7 @@ impl Flow {
         let time = match (self.stage, self.kind) {
             (Stage::Connecting | Stage::Answering, _) => timeouts.half_open,
             (Stage::Done, _) => Duration::MAX,
-            (_, FlowKind::Udp) if self.asks => timeouts.question,
+            (_, FlowKind::Udp) if self.is_question => timeouts.question,
             (_, FlowKind::Udp) if self.is_one_exchange() => timeouts.exchange,
             (_, FlowKind::Udp) => timeouts.datagrams,
             (_, FlowKind::Echo) => timeouts.ping,

@@ -130,13 +130,13 @@ impl Stops {
     }
 
     /// It need not end after all.
-    pub(crate) fn go_on(&mut self, id: FlowId, waker: &Waker) {
+    pub(crate) fn continues(&mut self, id: FlowId, waker: &Waker) {
         if let Some(stop) = self.places.get_mut(id.place as usize) {
             *stop = Stop::Waits(waker.clone());
         }
     }
 
-    /// What wakes this flow's task; a task that has not asked will look by itself.
+    /// The waker of this flow's task; one that has none yet will look by itself.
     pub(crate) fn waker(&self, id: FlowId) -> Option<Waker> {
         match self.places.get(id.place as usize)? {
             Stop::Waits(waker) => Some(waker.clone()),

@@ -162,7 +162,7 @@ impl Gateway {
             None => Admission::Refuse(Refusal::Prohibited),
             Some(id) if is_question => {
                 if let Some(flow) = self.flows.get_mut(id) {
-                    flow.asks = true;
+                    flow.is_question = true;
                 }
                 Admission::Questions(id)
             }
@@ -192,10 +192,9 @@ impl Gateway {
             true => self.settings.own.iter().find(is_own).map(|own| SocketAddr::new(*own, from.port())),
             false => Some(from),
         };
-        let is_allowed = {
-            let names = self.names.of(now, who, from.ip());
-            self.settings.rules.check(FlowKind::Udp, from, names).action == Action::Allow
-        };
+        let rules = &self.settings.rules;
+        let verdict = rules.check(FlowKind::Udp, from, self.names.of(now, who, from.ip()));
+        let is_allowed = verdict.action == Action::Allow;
         let is_let_in = is_allowed
             && (is_known || self.settings.udp_filter == UdpFilter::Any)
             && self.guests.has_room(&self.settings.limits, who, Counted::DatagramFlows);

@@ -88,7 +88,7 @@ pub struct Timeouts {
     /// The same after one exchange with a name server: two datagrams each way at most, from the guest to port
     /// 53. RFC 4787 §4.3, REQ-5a: a well-known port may have a shorter time for its application. Others have
     /// not: a mapping that STUN has found is one question and one answer, too, and waits for a peer. And for
-    /// a flow that somebody outside began, until the guest answers.
+    /// a flow that a host outside began, until the guest answers.
     pub exchange: Duration,
     /// Pings through which nothing passes. RFC 5508 §3.2: not less than 60 s.
     pub ping: Duration,

@@ -221,7 +221,7 @@ fn pass_down<D: Datagrams>(port: &Arc<Port<D>>) {
     });
 }
 
-/// A flow that somebody outside begins at a port of the guest's, if the filter and the rules let it in.
+/// A flow that a host outside begins at a port of the guest's, if the filter and the rules let it in.
 fn let_in<D: Datagrams>(port: &Arc<Port<D>>, from: SocketAddr) -> Option<Arc<PortFlow>> {
     let (any, is_known) = port.any(from.ip())?;
     let server = port.server();

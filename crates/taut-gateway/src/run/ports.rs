@@ -1,9 +1,9 @@
-//! One socket of the way out for each port of a guest, whatever it sends to: RFC 4787 §4.1, REQ-1. So servers
-//! that are asked from one port see one port, and what one of them is told of it is true for the others.
+//! One socket of the way out for each port of a guest, whatever it sends to: RFC 4787 §4.1, REQ-1. So all
+//! servers of a guest's port see one port, and a peer can use the port that another one has seen.
 //!
 //! A flow has a task, which sends. The task of one of them receives for all, and when that flow ends, another
 //! one's takes over: so a port with one flow, as most have, costs no more than the flow. An entry stands for
-//! a port as long as it has flows.
+//! a port while it has flows.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl<D> Port<D> {
         }
     }
 
-    /// Whether the flow that asks receives for all from now on.
+    /// Whether the calling flow receives for all from now on.
     pub(crate) fn take_receiving(&self) -> bool {
         let mut flows = lock(&self.flows);
         !std::mem::replace(&mut flows.is_read, true)

@@ -239,7 +239,7 @@ impl Handle {
         poll_fn(|cx| self.poll_stopped(cx))
     }
 
-    /// The same for a connection, whose guest was heard so long ago.
+    /// The same for a connection, whose guest has been silent for so long.
     pub(crate) fn poll_due(&self, cx: &Context<'_>, silence: impl FnOnce() -> Duration) -> Poll<()> {
         if self.poll_stopped(cx).is_pending() {
             return Poll::Pending;
@@ -249,7 +249,7 @@ impl Handle {
         if then != NextStep::Wait {
             return Poll::Ready(());
         }
-        self.server.0.lock().stops.go_on(self.id, cx.waker());
+        self.server.0.lock().stops.continues(self.id, cx.waker());
         Poll::Pending
     }
 

@@ -496,8 +496,8 @@ fn gw_144_one_question_and_its_answer_are_over_soon_at_port_53_only() {
     // The gateway's own name server forgets a question after ten seconds.
     let own = vec!["10.0.2.2".parse().unwrap()];
     let mut gateway = Gateway::new(Settings { own, ..Settings::default() });
-    let asked = gateway.admit(secs(0), FlowKind::Udp, guest(1), "10.0.2.2:53".parse().unwrap());
-    let Admission::Questions(id) = asked else { panic!("{asked:?}") };
+    let question = gateway.admit(secs(0), FlowKind::Udp, guest(1), "10.0.2.2:53".parse().unwrap());
+    let Admission::Questions(id) = question else { panic!("{question:?}") };
     gateway.reached(secs(0), id);
     gateway.passed(secs(5), id, Side::Guest, 40, 0);
     gateway.handle_timeout(secs(14));
@@ -523,7 +523,7 @@ fn gw_145_a_new_flow_has_the_place_of_the_guests_own_oldest_one() {
             assert_eq!(gateway.poll_end(), None);
             assert!(begin(&mut gateway, secs(20), kind, guest(1)).is_some());
             assert_eq!(gateway.poll_end(), Some((ids[oldest], NextStep::Close)), "{at}");
-            // What it had counts for the new one, before its task has ended and afterwards.
+            // Its place counts for the new one, before its task has ended and afterwards.
             assert_eq!(gateway.in_use().datagram_flows, 8);
             gateway.closed(ids[oldest]);
             assert_eq!((gateway.in_use().datagram_flows, gateway.counters().replaced), (8, at as u64 + 1));
@@ -531,7 +531,7 @@ fn gw_145_a_new_flow_has_the_place_of_the_guests_own_oldest_one() {
         // A guest without a flow has no place to give, and others keep theirs.
         assert_eq!(begin(&mut gateway, secs(20), kind, guest(3)), None);
         assert!(others.iter().all(|id| gateway.stage(*id) == Some(Stage::Open([false; 2]))));
-        // What it asks for is not what it gives.
+        // A flow does not give up its own place.
         gateway.closed(others[0]);
         let first = begin(&mut gateway, secs(21), kind, guest(3)).unwrap();
         assert!(!gateway.make_room(secs(21), guest(3).ip(), Some(first)));
@@ -566,9 +566,9 @@ fn gw_142_the_filter_the_rules_and_the_room_let_in_what_comes_from_outside() {
     assert_eq!(from_outside(UdpFilter::Address, &[], true, 1), Some(from));
     assert_eq!(from_outside(UdpFilter::Address, &[], false, 1), None);
     assert_eq!(from_outside(UdpFilter::Any, &[], false, 1), Some(from));
-    // What a guest may not send to may not send to it.
+    // A denied destination may not send to the guest either.
     assert_eq!(from_outside(UdpFilter::Any, &["deny udp 198.51.100.0/24 port 9999"], true, 1), None);
-    // Nobody outside takes the place of a flow of the guest's.
+    // No host outside takes the place of a flow of the guest's.
     assert_eq!(from_outside(UdpFilter::Any, &[], true, 5), Some(from));
     assert_eq!(from_outside(UdpFilter::Any, &[], true, 6), None);
 }
@@ -625,7 +625,7 @@ fn gw_148_a_guest_that_was_heard_keeps_its_connection() {
     assert_eq!(gateway.poll_end(), Some((id, NextStep::ResetBoth)));
     assert_eq!(gateway.due(end, id, secs(14_000)), NextStep::ResetBoth);
     assert_eq!((gateway.stage(id), gateway.counters().idle), (Some(Stage::Done), 1));
-    // Asked without cause, because all flows must end: it ends.
+    // All flows must end: it ends.
     let (mut gateway, id) = open(FlowKind::Tcp);
     assert_eq!(gateway.due(secs(1), id, secs(1)), NextStep::ResetBoth);
 }

@@ -1,8 +1,8 @@
-//! A machine behind libkrun, which offers its guest offloads and strips the virtio-net headers that say what is
-//! left to do: GW-153 of `docs/spec/gateway.md`.
+//! A machine behind libkrun, which offers its guest offloads and strips the virtio-net headers that say what
+//! is left to do: GW-153 of `docs/spec/gateway.md`.
 //!
 //! ```text
-//!   guest: a stack ── header and frame ── libkrun: a thread each way ── frame ── the gateway's stack │ loopback
+//!   guest: a stack ── header and frame ── libkrun: two threads ── frame ── the gateway's stack │ loopback
 //! ```
 #![cfg(target_os = "linux")]
 
@@ -88,7 +88,7 @@ fn gw_153_a_machine_whose_card_has_offloads_that_nobody_does() {
             read.unwrap();
             assert!(back == bytes);
         }
-        // Nobody has put them right, and they were longer than the MTU.
+        // None was put right, and they were longer than the MTU.
         let longest = longest.load(Relaxed);
         assert!(longest > usize::from(MTU) + 14 + 10, "{longest}");
         let socket = taut::UdpSocket::bind(&here, "10.0.2.15:0").await.unwrap();

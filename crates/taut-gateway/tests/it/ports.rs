@@ -2,7 +2,7 @@
 //! 147 of `docs/spec/gateway.md`.
 //!
 //! ```text
-//!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets ── far: 10.50.0.0/16, fd50::1, fd50::2
+//!   near: 10.7.0.1, fd07::1 ── TUN ── the gateway's stack │ its sockets ── far: 10.50.0.0/16, fd50::1
 //! ```
 #![cfg(target_os = "linux")]
 
@@ -61,7 +61,7 @@ impl World {
             let own = ["10.7.0.2", "fd07::2"].map(|own| own.parse().unwrap()).to_vec();
             let server = Server::new(Settings { own, ..settings }, Resolver::default(), Box::new(|_| {}));
             let serving = server.serve(&stack, Arc::new(way)).unwrap();
-            // The stack ends when nobody has it.
+            // The stack ends when its last handle is dropped.
             (server, async move { (serving.await, stack).0 })
         });
         Some(Self { near, far, server, _running: running })
@@ -100,7 +100,7 @@ fn next(socket: &UdpSocket) -> io::Result<(Vec<u8>, SocketAddr)> {
     let mut message = [0; 2_048];
     loop {
         match socket.recv_from(&mut message) {
-            // A call that waits with a limit is not repeated when a process that was stopped goes on.
+            // A call that waits with a limit is not repeated when a stopped process continues.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
             Ok((len, from)) => return Ok((message[..len].to_vec(), from)),
@@ -177,7 +177,7 @@ fn gw_142_who_may_send_to_a_guests_port() {
             };
             for from in expected {
                 assert_eq!(next(&client).unwrap(), (b"hello".to_vec(), from), "{udp_filter:?}");
-                // An answer leaves from the port that everybody knows.
+                // An answer leaves from the same port.
                 client.send_to(b"hello yourself", from).unwrap();
                 let whose = if from == strangers[0] { &other } else { &same };
                 let (answer, by) = next(whose).unwrap();
@@ -190,7 +190,7 @@ fn gw_142_who_may_send_to_a_guests_port() {
 }
 
 #[test]
-fn gw_143_a_flow_that_received_for_others_ends_and_they_go_on() {
+fn gw_143_a_flow_that_received_for_others_ends_and_they_continue() {
     let timeouts = Timeouts { datagrams: Duration::from_secs(2), ..Timeouts::default() };
     let Some(world) = World::plain(Settings { timeouts, ..Settings::default() }) else { return };
     for (round, ips) in SERVERS.into_iter().enumerate() {

@@ -282,7 +282,7 @@ impl UdpSocket {
     }
 
     /// Another flow to the peer of this one, from another address and port, as if the peer had sent there
-    /// first: a gateway has it when somebody else sends to its guest's port.
+    /// first: a gateway has it when another host sends to its guest's port.
     ///
     /// # Errors
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a socket that is not of a

@@ -74,7 +74,7 @@ impl Stack {
     }
 
     /// Begins a flow of UDP to the peer of an accepted one, from another address and port, as if the peer had
-    /// sent there first: a gateway does it when somebody else sends to its guest's port. The caller must
+    /// sent there first: a gateway does it when another host sends to its guest's port. The caller must
     /// [close](Self::close_datagram) it. It has the options and the idle time of the filter.
     ///
     /// # Errors
