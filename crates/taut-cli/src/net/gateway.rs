@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use futures_util::future::Either;
 use taut::device::Cidr;
@@ -25,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Needs};
 use crate::net::gateway_config::Config;
-use crate::net::gateway_guest::{MachineArgs, Plugged};
+use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{say, write};
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
@@ -472,14 +471,6 @@ async fn serve_machines(
         never = args.reload(&server) => never.map(|never| match never {}),
         end = serving => end,
     }
-}
-
-/// The ways to show a client to a service.
-fn shown() -> impl TypedValueParser<Value = ClientAddress> {
-    let names = ClientAddress::NAMES;
-    PossibleValuesParser::new(names.map(|(name, _)| name)).map(move |given| {
-        names.into_iter().find(|(name, _)| *name == given).map_or_else(ClientAddress::default, |(_, how)| how)
-    })
 }
 
 fn own_names(pairs: &[(Cidr, Cidr)]) -> String {

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use taut::StackBuilder;
 use taut::device::{Cidr, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
-use taut_gateway::{Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut};
+use taut_gateway::{
+    ClientAddress, Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut,
+};
 
 use crate::net::gateway_log::say;
 use crate::shared::log::{self, Level};
@@ -131,4 +134,12 @@ fn machine_event(event: &MachineEvent<'_>) {
             say(Level::Warn, "machine-failed", &format!("the virtual machine cannot be served: {why}"));
         }
     }
+}
+
+/// The ways to show a client to a service.
+pub(crate) fn shown() -> impl TypedValueParser<Value = ClientAddress> {
+    let names = ClientAddress::NAMES;
+    PossibleValuesParser::new(names.map(|(name, _)| name)).map(move |given| {
+        names.into_iter().find(|(name, _)| *name == given).map_or_else(ClientAddress::default, |(_, how)| how)
+    })
 }

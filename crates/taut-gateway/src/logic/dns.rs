@@ -14,6 +14,12 @@ use std::time::Duration;
 use simple_dns::Packet;
 use simple_dns::rdata::RData;
 
+/// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
+/// their own.
+pub(crate) const GATEWAY_NAME: &str = "gateway.home.arpa";
+/// The same for the host.
+pub const HOST_NAME: &str = "host.home.arpa";
+
 const HEADER: usize = 12;
 /// RFC 1035 §3.1.
 const MAX_NAME: usize = 255;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use taut::{FlowKind, Refusal};
 
 use crate::logic::counters::Counters;
-use crate::logic::dns::{self, Asked};
+use crate::logic::dns::{self, Asked, GATEWAY_NAME, HOST_NAME};
 use crate::logic::event::Event;
 use crate::logic::flow::{DNS_PORT, End, EventKind, Failure, Flow, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
@@ -48,12 +48,6 @@ pub struct Settings {
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,
 }
-
-/// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
-/// their own.
-const GATEWAY_NAME: &str = "gateway.home.arpa";
-/// The same for the host.
-pub const HOST_NAME: &str = "host.home.arpa";
 
 /// How many events wait for the log.
 const MAX_EVENTS: usize = 256;

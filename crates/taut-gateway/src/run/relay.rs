@@ -119,7 +119,7 @@ impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
     }
 }
 
-impl<U> Ends<'_, U> {
+impl<U, const IS_TURNED: bool> Ends<'_, U, IS_TURNED> {
     /// Its time is over, and no segment has come to the stack's stream either.
     fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<()> {
         let silence = || self.guest.info().map_or(Duration::MAX, |info| info.last_ack_recv.into());
