@@ -36,11 +36,9 @@ use crate::shared::log::{self, Level, LogArgs};
 #[command(after_help = "Examples:\n  \
     taut gateway --run -- curl https://example.com/\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
-    taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
-    taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\n\
+    taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    Without --config, options are read from $XDG_CONFIG_HOME/taut/gateway.toml, else\n\
-    /etc/taut/gateway.toml; SIGHUP reads its rules again. Details: docs/guide/gateway.md")]
+    Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)")]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
     #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]
@@ -65,17 +63,19 @@ pub(crate) struct GatewayArgs {
     /// With --show-rules, print JSON
     #[arg(help_heading = "Rules", long, requires = "show_rules")]
     json: bool,
-    /// Forward [ADDRESS:]PORT[:PORT],…,~PORT or all to the guest; auto: where it listens
+    /// Forward [ADDR:]PORT[:PORT],…,~PORT or all; auto: where it listens
     #[arg(help_heading = "Ports", short = 't', long = "tcp", value_name = "PORTS")]
     tcp: Vec<String>,
     /// The same for UDP; auto: ports that the guest's programs have bound
     #[arg(help_heading = "Ports", short = 'u', long = "udp", value_name = "PORTS")]
     udp: Vec<String>,
-    /// Which address of a forwarded port's client the service sees
+    /// Clients' addresses: keep, hide or proxy-protocol [default: keep]
     #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
     client_address: ClientAddress,
-    /// Who may send to a UDP port of the guest: those it sent to, or any
+    /// Who may send to a guest's UDP port: address (those it sent to) or any
     #[arg(help_heading = "Rules", long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
     udp_filter: Filter,
     /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]
     #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX")]
@@ -86,7 +86,7 @@ pub(crate) struct GatewayArgs {
     /// MTU of the guest's interface [default: 65520; 1500 with --vfkit]
     #[arg(help_heading = "Network", long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
     mtu: Option<u16>,
-    /// Bytes that each socket of a --run or --netns guest may have unsent (tcp_notsent_lowat); 0: no limit
+    /// Unsent bytes of a guest's socket; 0: any number
     #[arg(help_heading = "Guest", long, value_name = "BYTES", default_value_t = 16_384)]
     notsent_lowat: u32,
     /// Name of the guest's interface

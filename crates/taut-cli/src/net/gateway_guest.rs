@@ -24,7 +24,7 @@ pub(crate) struct MachineArgs {
     /// Serve a VM at this socket: QEMU -netdev stream,addr.type=unix
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     qemu: Option<PathBuf>,
-    /// Serve a VM at this datagram socket: vfkit, krunkit, QEMU -netdev dgram
+    /// Serve a VM at this datagram socket: vfkit, krunkit, QEMU dgram
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     vfkit: Option<PathBuf>,
     /// As --qemu, for clients of passt: libkrun, libvirt

@@ -34,7 +34,7 @@ use crate::stack;
     taut rpm --serve 7010                   # at the far end\n  \
     taut rpm server.example:7010\n  \
     taut gateway --run -- taut rpm server.example:7010\n  \
-    taut rpm 10.9.0.1:7010 --stack --congestion bbr     # by a stack of taut's (as root)\n\n\
+    taut rpm 10.9.0.1:7010 --stack --congestion bbr   # by a stack (as root)\n\n\
     Method: draft-ietf-ippm-responsiveness, without TLS. 60 is bad, 600 good, 6000 excellent.")]
 pub(crate) struct RpmArgs {
     /// HOST:PORT of `taut rpm --serve`

@@ -13,7 +13,7 @@ use taut::congestion::Registry;
 use taut::observe::ConnInfo;
 use taut_core::Instant;
 use taut_replay::{Played, Player, RecordEnd};
-use taut_testbed::{Noise, Scratch};
+use taut_testbed::{Noise, PATIENCE, Scratch};
 
 const BULK: usize = 24 << 20;
 
@@ -122,8 +122,10 @@ fn replay_13_each_shard_has_a_recording_of_its_own() {
             stream.read_exact(&mut four).unwrap();
         }
     });
-    let counters = net.stack.shard_counters();
     drop(listener);
+    // Until the last ACK of a FIN has come, and may have been handed over.
+    assert!(net.stack.drain(PATIENCE), "{} connections left", net.stack.connections());
+    let counters = net.stack.shard_counters();
     drop(net);
     let mut opened = 0;
     for (number, counters) in counters.iter().enumerate() {

@@ -180,7 +180,7 @@ fn vm_21_a_virtual_machine_by_each_kind_of_socket() {
         (&["--passt", taken], "another program has this socket"),
         (&["--vfkit", "/no/such/folder/net"], "/no/such/folder/net"),
         (&["--qemu", "/tmp/x", "--search", "a b"], "--search a b"),
-        (&["--netns", "1", "--search", "a"], "--search is for virtual machines"),
+        (&["--netns", "1", "--search", "a"], "--search is for --run, --qemu, --vfkit and --passt"),
         (&["--qemu", "/tmp/x", "--guest", "fd00::15/48"], "64 bits"),
         (&["--qemu", "/tmp/x", "--vfkit", "/tmp/y"], "cannot be used with"),
     ] {
