@@ -253,7 +253,9 @@ impl HandConn<'_> {
         while left > 0 {
             let segment = self.link.next(&mut self.buffer)?;
             let range = self.note(&segment)?;
-            let (wanted, more) = self.buffer[range].split_at(segment.payload.len().min(left));
+            // Nothing, of a segment that came again.
+            let bytes = &self.buffer[range];
+            let (wanted, more) = bytes.split_at(bytes.len().min(left));
             self.inbox.extend_from_slice(more);
             left -= wanted.len();
             if left < TAIL {
