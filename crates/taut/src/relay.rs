@@ -51,7 +51,8 @@ const DATAGRAM_BYTES: usize = 65_535;
 /// How long a relayed connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For the upstream to be connected. The default is 125 s: a client's kernel gives up its SYN after 127 s.
+    /// For the upstream to be connected. The default is 125 s: a client's kernel gives up its SYN after 131 s
+    /// (before 6.5: 127 s).
     pub connect: Duration,
     /// For a byte in either direction; both sides are reset after that, or up to as long again. The default
     /// is none: RFC 5382 §5 wants two hours and four minutes at least.

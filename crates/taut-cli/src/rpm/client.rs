@@ -1,5 +1,5 @@
-//! The client: fills the line, one connection more each second until that brings no more, and sends probes
-//! meanwhile, beside the load on connections of their own and inside it on the same ones.
+//! The client: fills the line, with one connection more each second, and sends probes meanwhile: beside the
+//! load on connections of their own, and inside it on the same ones.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,18 +19,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
 use super::not_one;
-use super::result::{Measured, Probes, is_steady};
+use super::result::{Interval, Measured, Probes, is_over};
 use super::server::{Endless, NAME};
 use crate::shared::clock::Stopwatch;
 use crate::talk::dial::dial;
 
-/// An interval (ID), after which one connection is added (INC).
+/// An interval (ID), after which one connection is added (INC). The draft has 5 s since its version 09; with
+/// them one direction would take a minute.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Probes of an idle line.
 const IDLE: usize = 10;
 /// Between two rounds of probes.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// The most connections of the load.
+/// The most connections of the load (MNP).
 const CONNECTIONS: usize = 16;
 /// How long a probe may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,7 +55,7 @@ impl Direction {
 }
 
 /// The body of a request.
-type Sent = Either<Empty<Bytes>, Counted>;
+type Sent = Either<Empty<Bytes>, Endless>;
 type Sender = SendRequest<Sent>;
 
 /// Where the server is, and by what connections are made.
@@ -104,7 +105,7 @@ impl Dialler {
         let lost = || format!("{} gave no answer", self.to);
         let response = sender.send_request(request).await.with_context(lost)?;
         if response.headers().get(http::header::SERVER).is_none_or(|name| name != NAME) {
-            not_one(self.to)?;
+            return Err(not_one(self.to));
         }
         Ok(response)
     }
@@ -151,34 +152,12 @@ impl Dialler {
                 });
             }
             Direction::Up => {
-                let body = Either::Right(Counted { body: Endless { left: None }, count });
+                let body = Either::Right(Endless { left: None, count: Some(count) });
                 let request = Request::post(format!("http://{}/upload", self.to)).body(body)?;
                 tasks.spawn(async move { _ = sender.send_request(request).await });
             }
         }
         Ok(kept)
-    }
-}
-
-/// A body whose bytes are counted when they are taken.
-pub(super) struct Counted {
-    body: Endless,
-    count: Arc<AtomicU64>,
-}
-
-impl http_body::Body for Counted {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        let polled = std::pin::Pin::new(&mut self.body).poll_frame(cx);
-        if let std::task::Poll::Ready(Some(Ok(frame))) = &polled {
-            self.count.fetch_add(frame.data_ref().map_or(0, Bytes::len) as u64, Relaxed);
-        }
-        polled
     }
 }
 
@@ -195,36 +174,23 @@ pub(super) async fn measure(
         dialler.probe_beside(&mut idle).await?;
     }
     let (bytes, mut tasks, mut load) = (Arc::new(AtomicU64::new(0)), JoinSet::new(), Vec::new());
-    let (watch, mut rates, mut loaded) = (Stopwatch::start(), Vec::new(), Probes::default());
-    let mut steady_at = None;
-    while watch.elapsed() < most {
-        if steady_at.is_none() && load.len() < CONNECTIONS {
+    let (watch, mut intervals) = (Stopwatch::start(), Vec::new());
+    while watch.elapsed() < most && !is_over(&intervals) {
+        if load.len() < CONNECTIONS {
             load.push(dialler.load(direction, &bytes, &mut tasks).await?);
         }
-        // Before the line is full, probes do not count.
-        if steady_at.is_none() {
-            loaded = Probes::default();
-        }
-        let (interval, before) = (Stopwatch::start(), bytes.load(Relaxed));
+        let (interval, before, mut probes) = (Stopwatch::start(), bytes.load(Relaxed), Probes::default());
         let mut turn = 0;
         while interval.elapsed() < INTERVAL {
-            dialler.probe_beside(&mut loaded).await?;
+            dialler.probe_beside(&mut probes).await?;
             let at = turn % load.len();
-            loaded.inside.push(dialler.probe(&mut load[at]).await?);
+            probes.inside.push(dialler.probe(&mut load[at]).await?);
             turn += 1;
             tokio::time::sleep(PROBE_EVERY).await;
         }
         let rate = (bytes.load(Relaxed) - before) as f64 * 8.0 / interval.elapsed().as_secs_f64();
-        rates.push(rate);
         bar.set_message(format!("{} connections, {:.1} Mbit/s", load.len(), rate / 1e6));
-        match steady_at {
-            None if is_steady(&rates) => steady_at = Some(rates.len()),
-            Some(since) if rates.len() >= since + super::result::INTERVALS => break,
-            _ => {}
-        }
+        intervals.push(Interval { rate, probes });
     }
-    let counted = &rates[steady_at.unwrap_or(rates.len().saturating_sub(super::result::INTERVALS))..];
-    let counted = if counted.is_empty() { &rates[..] } else { counted };
-    let rate = counted.iter().sum::<f64>() / counted.len() as f64;
-    Ok(Measured { idle, loaded, rate, connections: load.len(), is_steady: steady_at.is_some() })
+    Ok(Measured::new(idle, &intervals, load.len()))
 }

@@ -3,11 +3,12 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `result.rs` | the formulas of the draft: when a line is full, what of the probes counts; no clock, no I/O |
+//! | `result.rs` | the formulas of the draft: when it is over, what of the probes counts; no clock, no I/O |
 //! | `client.rs` | connections that fill the line, and probes beside and inside them |
 //! | `server.rs` | the other end: an endless answer, and a sink |
 //!
-//! The draft has TLS. Here is none: HTTP/2 in the clear, between two programs of taut.
+//! There is no TLS, which the draft allows: HTTP/2 in the clear, between two programs of taut. Each probe
+//! waits for the one before, so that a slow line has fewer.
 
 mod client;
 mod result;
@@ -16,7 +17,7 @@ mod server;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use serde_json::json;
 use taut_core::congestion::Registry;
@@ -35,7 +36,7 @@ use crate::stack;
     taut rpm server.example:7010\n  \
     taut gateway --run -- taut rpm server.example:7010\n  \
     taut rpm 10.9.0.1:7010 --stack --congestion bbr   # by a stack (as root)\n\n\
-    Method: draft-ietf-ippm-responsiveness, without TLS. 60 is bad, 600 good, 6000 excellent.")]
+    Method: draft-ietf-ippm-responsiveness, without TLS. At 600, a round trip takes 100 ms.")]
 pub(crate) struct RpmArgs {
     /// HOST:PORT of `taut rpm --serve`
     #[arg(required_unless_present = "serve")]
@@ -120,6 +121,6 @@ async fn measure(args: &RpmArgs, controllers: &Registry) -> anyhow::Result<Vec<(
 }
 
 /// The error for a server that is another program's.
-fn not_one(to: SocketAddr) -> anyhow::Result<()> {
-    bail!("{to} is no server of `taut rpm`: start one there with `taut rpm --serve {}`", to.port())
+fn not_one(to: SocketAddr) -> anyhow::Error {
+    anyhow!("{to} is no server of `taut rpm`: start one there with `taut rpm --serve {}`", to.port())
 }

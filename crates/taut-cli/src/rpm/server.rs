@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use anyhow::Context as _;
@@ -53,7 +55,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Endless>, Infalli
         }
         _ => (StatusCode::NOT_FOUND, Some(0)),
     };
-    let mut response = Response::new(Endless { left });
+    let mut response = Response::new(Endless { left, count: None });
     *response.status_mut() = status;
     response.headers_mut().insert(http::header::SERVER, http::HeaderValue::from_static(NAME));
     Ok(response)
@@ -62,6 +64,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Endless>, Infalli
 /// A body of so many bytes, or without an end.
 pub(super) struct Endless {
     pub(super) left: Option<usize>,
+    /// Bytes that were taken.
+    pub(super) count: Option<Arc<AtomicU64>>,
 }
 
 impl Body for Endless {
@@ -76,6 +80,9 @@ impl Body for Endless {
         let count = self.left.map_or(PART, |left| left.min(PART));
         if let Some(left) = &mut self.left {
             *left -= count;
+        }
+        if let Some(taken) = &self.count {
+            taken.fetch_add(count as u64, Relaxed);
         }
         let part = Frame::data(Bytes::from_static(&ZEROS[..count]));
         Poll::Ready((count > 0).then_some(Ok(part)))

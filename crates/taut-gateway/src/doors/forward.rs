@@ -143,8 +143,10 @@ impl Server {
         let Forward { kind, at, port, is_any, client } = forward;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
         let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(guest, port));
-        // Connections from others' addresses: those of clients.
-        _ = stack.set_sysctl("taut.any_address", "1");
+        if client == ClientAddress::Keep {
+            // Connections to the guest come from the addresses of clients.
+            _ = stack.set_sysctl("taut.any_address", "1");
+        }
         let open = Open { server, stack, guest, at, client };
         let socket = if kind == FlowKind::Tcp {
             listener(at).map(Listening::Tcp)

@@ -81,7 +81,7 @@ pub enum MachineEvent<'a> {
     Failed(&'a io::Error),
 }
 
-/// Who hears of them.
+/// Whom they are reported to.
 pub type MachineLog = Box<dyn Fn(&MachineEvent<'_>) + Send + Sync>;
 
 /// A socket at which machines come.

@@ -63,12 +63,12 @@ pub(crate) enum Asked {
     Transparent,
 }
 
-/// A request that is to be served.
+/// What a client asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) asked: Asked,
     pub(crate) to: Destination,
-    /// What the destination gets before all that follows the request.
+    /// Bytes for the destination, before those that follow the request.
     pub(crate) head: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn read(
     }
 }
 
-/// SOCKS4 has no passwords: where there is a login, nobody is served by it.
+/// SOCKS4 has no passwords, so it is refused where there is a login.
 async fn socks4(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin + Send),
     login: Option<&Login>,
@@ -316,7 +316,7 @@ const fn reply4(is_granted: bool) -> [u8; 8] {
     [0, if is_granted { 90 } else { 91 }, 0, 0, 0, 0, 0, 0]
 }
 
-/// What a client hears.
+/// The answer for a client.
 pub(crate) fn answer(asked: Asked, became: Result<(), Failure>) -> Vec<u8> {
     match asked {
         Asked::Transparent => Vec::new(),
@@ -492,7 +492,7 @@ mod tests {
                 format!("{first} HTTP/1.1\r\nHost: {host}\r\nAccept: a\r\nConnection: close\r\n\r\n");
             assert_eq!((head, answered.len(), &*left), (expected, 0, &b"body"[..]));
         }
-        // Another protocol goes on by the same connection.
+        // The connection changes its protocol.
         let request = b"GET http://a/ HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n";
         let head = String::from_utf8(of(request, None).0.unwrap().head).unwrap();
         assert!(head.ends_with("Upgrade: websocket\r\nConnection: upgrade\r\n\r\n"), "{head}");

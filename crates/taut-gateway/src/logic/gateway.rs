@@ -43,7 +43,7 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Where guests may go.
     pub rules: Rules,
-    /// Who may send to a guest's port of UDP.
+    /// The senders whose datagrams reach a guest's UDP port.
     pub udp_filter: UdpFilter,
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,

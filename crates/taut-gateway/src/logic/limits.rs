@@ -77,7 +77,7 @@ pub const LEAST_GRANT: usize = 16 << 10;
 /// After which a flow is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the upstream and the guest's handshake. A kernel gives up its SYN after 127 s.
+    /// For the upstream and the guest's handshake. A kernel's last SYN leaves 67 s after its first.
     pub half_open: Duration,
     /// A connection through which nothing passes. RFC 5382 §5: not less than 2 hours 4 minutes.
     pub idle: Duration,

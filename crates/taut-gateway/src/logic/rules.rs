@@ -367,8 +367,7 @@ pub(crate) const fn any_port(like: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Who may send to a guest's port of UDP, which has one port outside for all destinations: RFC 4787 §5. Rules
-/// hold in any case.
+/// The senders whose datagrams reach a guest's UDP port (RFC 4787 §5), as far as rules allow them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UdpFilter {
     /// Addresses that the port has sent to, from any of their ports: "address-dependent filtering", which

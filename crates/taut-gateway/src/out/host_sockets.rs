@@ -279,18 +279,8 @@ impl Datagrams for UdpSocket {
         receive(self, into)
     }
 
-    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize> {
-        put(self, message, None, to, tos)
-    }
-
-    fn try_send_segments(
-        &self,
-        message: &[u8],
-        segment: usize,
-        to: SocketAddr,
-        tos: u8,
-    ) -> io::Result<usize> {
-        put(self, message, Some(u16::try_from(segment).map_err(io::Error::other)?), to, tos)
+    fn try_send(&self, data: &[u8], segment: Option<u16>, to: SocketAddr, tos: u8) -> io::Result<usize> {
+        put(self, data, segment, to, tos)
     }
 
     fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {

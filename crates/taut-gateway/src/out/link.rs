@@ -109,19 +109,8 @@ impl Datagrams for UdpSocket {
         self.try_recv_with(into).map(|Received { len, from, tos, .. }| Arrived { len, from, tos })
     }
 
-    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize> {
-        self.try_send_with(message, Some(to), &SendMeta { tos: Some(tos), ..SendMeta::default() })
-    }
-
-    fn try_send_segments(
-        &self,
-        message: &[u8],
-        segment: usize,
-        to: SocketAddr,
-        tos: u8,
-    ) -> io::Result<usize> {
-        let segment = Some(u16::try_from(segment).map_err(io::Error::other)?);
-        self.try_send_with(message, Some(to), &SendMeta { segment, tos: Some(tos), ..SendMeta::default() })
+    fn try_send(&self, data: &[u8], segment: Option<u16>, to: SocketAddr, tos: u8) -> io::Result<usize> {
+        self.try_send_with(data, Some(to), &SendMeta { segment, tos: Some(tos), ..SendMeta::default() })
     }
 
     fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {

@@ -183,7 +183,7 @@ impl Datagrams for Infallible {
         match *self {}
     }
 
-    fn try_send(&self, _: &[u8], _: SocketAddr, _: u8) -> io::Result<usize> {
+    fn try_send(&self, _: &[u8], _: Option<u16>, _: SocketAddr, _: u8) -> io::Result<usize> {
         match *self {}
     }
 }

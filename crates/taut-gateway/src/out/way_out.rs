@@ -125,7 +125,7 @@ pub struct Path {
 pub struct Arrived {
     /// Its length.
     pub len: usize,
-    /// Who sent it.
+    /// Its source.
     pub from: SocketAddr,
     /// `IP_TOS` or `IPV6_TCLASS`: DSCP, and the two bits of ECN.
     pub tos: u8,
@@ -142,27 +142,13 @@ pub trait Datagrams: Send + Sync + 'static {
     /// [`io::ErrorKind::WouldBlock`], or an error that ICMP reported, about a datagram to anybody.
     fn try_recv(&self, into: &mut [u8]) -> io::Result<Arrived>;
 
-    /// Sends a datagram, with this `IP_TOS` or `IPV6_TCLASS`.
+    /// Sends a datagram, with this `IP_TOS` or `IPV6_TCLASS`; with `segment`, several of this length by one
+    /// call, of which the last one may be shorter. Returns how many bytes were sent.
     ///
     /// # Errors
-    /// Those of [`try_recv`](Self::try_recv).
-    fn try_send(&self, message: &[u8], to: SocketAddr, tos: u8) -> io::Result<usize>;
-
-    /// Sends several datagrams of `segment` bytes by one call; the last one may be shorter. Returns how many
-    /// bytes were sent.
-    ///
-    /// # Errors
-    /// Those of [`try_send`](Self::try_send), or any if this way, or its path, does not take several: each is
-    /// sent alone then.
-    fn try_send_segments(
-        &self,
-        _message: &[u8],
-        _segment: usize,
-        _to: SocketAddr,
-        _tos: u8,
-    ) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    /// Those of [`try_recv`](Self::try_recv); with `segment`, also any if this way, or its path, does not take
+    /// several: each is sent alone then.
+    fn try_send(&self, data: &[u8], segment: Option<u16>, to: SocketAddr, tos: u8) -> io::Result<usize>;
 
     /// Hands out what ICMP reported, with the destinations of the datagrams, and returns whether there was
     /// anything. A way that cannot tell more than the error of a call returns false.

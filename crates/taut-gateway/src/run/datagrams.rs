@@ -164,7 +164,7 @@ impl Batch {
 fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketAddr, flow: &PortFlow) {
     flow.has_sent.store(true, Relaxed);
     if batch.count > 1 {
-        match port.upstream.try_send_segments(message, batch.segment, to, batch.tos) {
+        match port.upstream.try_send(message, u16::try_from(batch.segment).ok(), to, batch.tos) {
             Ok(sent) => return flow.flow.datagrams_passed(Side::Guest, batch.count, sent),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             // The error is about an earlier datagram, or the path or the device takes no such call.
@@ -176,7 +176,7 @@ fn send<D: Datagrams>(message: &[u8], batch: &Batch, port: &Port<D>, to: SocketA
         let (one, more) = rest.split_at(batch.segment.min(rest.len()));
         // The first attempt may report what became of an earlier datagram, of any flow of the port.
         for is_first in [true, false] {
-            match port.upstream.try_send(one, to, batch.tos) {
+            match port.upstream.try_send(one, None, to, batch.tos) {
                 Ok(_) => {
                     flow.flow.datagrams_passed(Side::Guest, 1, one.len());
                     break;

@@ -411,7 +411,7 @@ async fn carry_down<const IS_TURNED: bool>(
     rooms: &mut impl Bound,
 ) -> Result<bool, Broken> {
     let (guest, upstream) = (ends.guest, ends.upstream);
-    if !share.has_room {
+    if !share.has_room && !has_room(guest).await.map_err(|_| Broken(Side::Guest))? {
         unless_broken(upstream, guest.writable()).await?;
         rooms.waited(guest, upstream);
     }

@@ -147,7 +147,7 @@ impl Bound for Rooms {
         if to.rate > 0 {
             state.last.rotate_right(1);
             state.last[0] = to.rate;
-            to.rate = state.last.into_iter().fold(u64::MAX, u64::min);
+            to.rate = state.last.into_iter().min().unwrap_or(to.rate);
         }
         if to.rate == 0 || to.rate.abs_diff(state.rate) < state.rate / PART {
             return;

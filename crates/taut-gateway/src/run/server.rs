@@ -88,8 +88,8 @@ impl Server {
         Handle { server: self.clone(), id }
     }
 
-    /// Calls the gateway, hears what it has to say, ends the flows that must end, and wakes the timer if it
-    /// must be earlier.
+    /// Calls the gateway and handles its events, ends the flows that must end, and wakes the timer if it must
+    /// be earlier.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
         let now = self.0.began.elapsed();
         let mut inner = self.0.lock();

@@ -81,12 +81,13 @@ impl SendBuffer {
 
     /// The limit in force, when so much of the stack's memory is left.
     pub(crate) fn limit_now(&self, spare: Spare) -> u32 {
-        let most = match () {
-            () if spare.pressed && self.squeezed => SNDBUF_MIN,
-            () if self.locked || self.limit <= FOLLOWS_MAX => return self.limit,
-            () => u32::try_from(spare.bytes / 2).unwrap_or(u32::MAX).max(FOLLOWS_MAX),
-        };
-        self.limit.min(most)
+        if spare.pressed && self.squeezed {
+            return self.limit.min(SNDBUF_MIN);
+        }
+        if self.locked || self.limit <= FOLLOWS_MAX {
+            return self.limit;
+        }
+        self.limit.min(u32::try_from(spare.bytes / 2).unwrap_or(u32::MAX).max(FOLLOWS_MAX))
     }
 
     /// SO_SNDBUF: doubled, because the limit counts bookkeeping too, and locked.
