@@ -1,7 +1,8 @@
 #!/bin/sh
 # `taut gateway --run` beside pasta, slirp4netns, gvproxy and tun2proxy, in turns in one run, in the same topology. Needs root, and
-# Go (https://go.dev/dl). Gets what is missing: passt, slirp4netns and iperf3 by apt, gvproxy as a Go module, tun2proxy as a crate.
-# Stops if one cannot be had; --only leaves others out.
+# Go (https://go.dev/dl). Gets what is missing: iperf3 by apt, the newest passt and slirp4netns of Debian into target/peers
+# (newest.sh; SYSTEM_PEERS=1 measures the system's own instead, and the output says so), gvproxy as a Go module, tun2proxy as a
+# crate. Stops if one cannot be had; --only leaves others out.
 #
 #   benches/gateway.sh [--rounds N] [--seconds N] [--only taut,pasta] [--rows up1,down1] [--machines] [--json]
 #
@@ -29,16 +30,20 @@ wanted() {
     case ",$only," in ,,) return 0 ;; *",$1,"*) return 0 ;; esac
     return 1
 }
-packages="iproute2 iperf3"
-if wanted pasta; then packages="$packages passt"; fi
-if wanted slirp4netns; then packages="$packages slirp4netns"; fi
-# shellcheck disable=SC2086 # several words
-scripts/setup $packages
+scripts/setup iproute2 iperf3
 for program in ip iperf3 nsenter unshare; do
     command -v "$program" >/dev/null || stop "$program is missing"
 done
-if wanted pasta; then command -v pasta >/dev/null || stop "pasta is missing: apt-get install passt"; fi
-if wanted slirp4netns; then command -v slirp4netns >/dev/null || stop "slirp4netns is missing: apt-get install slirp4netns"; fi
+if wanted pasta || wanted slirp4netns; then
+    if [ -z "${SYSTEM_PEERS:-}" ]; then
+        scripts/setup patchelf
+        benches/newest.sh "$peers/debian" || stop "the newest pasta and slirp4netns cannot be had; SYSTEM_PEERS=1 takes the system's"
+        PATH=$peers/debian/bin:$PATH
+    else
+        scripts/setup passt slirp4netns
+        echo "pasta and slirp4netns are the system's, which may be old: $(dpkg-query -W passt slirp4netns | tr '\t\n' ' ;')"
+    fi
+fi
 if wanted gvproxy && ! [ -x "$peers/bin/gvforwarder" ]; then
     command -v go >/dev/null || stop "go is missing; it builds gvproxy (https://go.dev/dl, or apt-get install golang)"
     module=github.com/containers/gvisor-tap-vsock

@@ -131,11 +131,6 @@ impl Programs {
         let output = output.with_context(|| format!("{} is missing: {}", kind.name(), path.display()))?;
         let text = [output.stdout, output.stderr].concat();
         let line = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
-        if kind == Kind::Pasta
-            && let Ok(package) = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "passt"]).output()
-        {
-            return Ok(format!("{line} (package {})", String::from_utf8_lossy(&package.stdout)));
-        }
         Ok(line)
     }
 
