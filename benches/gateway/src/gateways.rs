@@ -11,7 +11,7 @@
 //! Each has the largest MTU that it takes on the guest's side.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::count::under_callgrind;
 use crate::servers::{self, ECHO, dial};
-use crate::world::{OUT_HOST, World};
+use crate::world::{NET, OUT_HOST, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
@@ -79,6 +79,8 @@ pub struct Guest {
     pub kind: Kind,
     /// How taut's own link sends, if it is the way out.
     pub link: Option<&'static str>,
+    /// The address in the host's network that stands for [`FORWARDED`] of the guest.
+    pub forwarded: Option<SocketAddr>,
     /// From the gateway's start to the first connection.
     pub began_after: Duration,
     /// A process in the guest's namespace.
@@ -91,15 +93,13 @@ pub struct Guest {
 /// The command that keeps the guest's namespace.
 const SLEEP: [&str; 2] = ["sleep", "100000"];
 /// It takes the station of the host's interface for its own, which a TUN has not.
-const PASTA: [&str; 14] = [
+const PASTA: [&str; 12] = [
     "--quiet",
     "--config-net",
     "--runas",
     "0",
     "--mac-addr",
     "9a:55:9a:55:9a:55",
-    "-t",
-    "none",
     "-u",
     "none",
     "-T",
@@ -107,6 +107,8 @@ const PASTA: [&str; 14] = [
     "-U",
     "none",
 ];
+/// A port of the guest, reached by the same port of the host.
+pub const FORWARDED: u16 = 7020;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 impl Programs {
@@ -145,6 +147,7 @@ impl Programs {
         let mut guest = Guest {
             kind,
             link,
+            forwarded: None,
             began_after: Duration::ZERO,
             process,
             gateway: Vec::new(),
@@ -169,6 +172,7 @@ impl Programs {
             Kind::Taut => {
                 let mut command = Command::new(&self.taut);
                 command.args(["gateway", "--run", "--quiet", "--control", "none"]);
+                command.args(["-t", &FORWARDED.to_string()]);
                 if let Some(controller) = link {
                     command.args(["--out", "tun:out0", "--out-address", "10.0.3.2/24"]);
                     command.args(["--congestion", controller]);
@@ -181,7 +185,8 @@ impl Programs {
                 }
             }
             Kind::Pasta | Kind::Slirp4netns => {
-                let mut command = self.for_process(kind, process).context("it enters no namespace")?;
+                let port = FORWARDED.to_string();
+                let mut command = self.for_process(kind, process, &port).context("it enters no namespace")?;
                 guest.gateway.push(spawn(world, &mut command)?);
             }
             Kind::Gvproxy => self.start_gvproxy(world, &mut guest)?,
@@ -219,6 +224,9 @@ impl Programs {
             match guest.enter(|| dial(ECHO, Duration::from_millis(500)))? {
                 Ok(_) => {
                     guest.began_after = begun.elapsed();
+                    if matches!(kind, Kind::Kernel | Kind::Taut | Kind::Pasta) && link.is_none() {
+                        guest.forwarded = Some(SocketAddr::from((NET.near_v4(), FORWARDED)));
+                    }
                     return Ok(guest);
                 }
                 Err(error) => last = Some(error),
@@ -229,13 +237,13 @@ impl Programs {
         bail!("{} lets no connection through: {last:?}", kind.name())
     }
 
-    /// The gateway that enters the namespace of this process, if it can.
-    pub fn for_process(&self, kind: Kind, process: u32) -> Option<Command> {
+    /// The gateway that enters the namespace of this process, if it can, with pasta's ports that lead there.
+    pub fn for_process(&self, kind: Kind, process: u32, ports: &str) -> Option<Command> {
         let process = process.to_string();
         let mut command = Command::new(self.path(kind));
         match kind {
             Kind::Taut => command.args(["gateway", "--quiet", "--control", "none", "--netns"]).arg(process),
-            Kind::Pasta => command.arg("--foreground").args(PASTA).arg(process),
+            Kind::Pasta => command.arg("--foreground").args(PASTA).args(["-t", ports]).arg(process),
             Kind::Slirp4netns => command
                 .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
                 .arg(process)
@@ -251,7 +259,7 @@ impl Programs {
         let mut command = Command::new(self.path(kind));
         match kind {
             Kind::Taut => command.args(["gateway", "--run", "--quiet", "--control", "none", "--"]),
-            Kind::Pasta => command.args(PASTA).arg("--"),
+            Kind::Pasta => command.args(PASTA).args(["-t", "none", "--"]),
             Kind::Kernel | Kind::Proxy | Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
         };
         Some(command)

@@ -14,6 +14,7 @@
 //! The emulated processor is slow, and it computes all checksums, because these sockets cannot leave them out. So
 //! the figures tell how the gateways compare, not what a machine with KVM would have.
 
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,22 +23,62 @@ use anyhow::{Context as _, Result};
 use taut_testbed::{Guest, Scratch, guest};
 
 use crate::gateways::{Kind, Programs, cpu, spawn, wait_for};
+use crate::servers::{BLOCK, STAMPED, dial, now};
+use crate::split;
 use crate::table::Table;
 use crate::work::{Killed, iperf3_server, quantile, trips};
 use crate::world::{Line, SERVER, World};
 
 /// Set in the machine.
 const SECONDS: &str = "machine_seconds";
+/// Set in the machine that only writes blocks.
+const BLOCKS: &str = "machine_blocks";
 const UP: &str = "machine_up";
 const DOWN: &str = "machine_down";
+/// Blocks that are written alone, by which the machine's clock is known.
+const ALONE: usize = 8;
 /// How long a machine may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One machine with its gateway in a world of its own.
+/// One machine with its gateway in a world of its own, and one more over 20 Mbit/s.
 pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) -> Result<()> {
+    let (world, said, used) = machine(programs, kind, Line::Short, seconds)?;
+    drop(world);
+    let number = |word: &str| -> Result<f64> {
+        let line = said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(": "));
+        line.and_then(|text| text.trim().parse().ok()).with_context(|| format!("no {word} in:\n{said}"))
+    };
+    for row in [DHCP, UP_RATE, DOWN_RATE, P50, P99] {
+        table.add(kind, &format!("machine: {row}"), number(row)?);
+    }
+    if let Some(used) = used {
+        let bytes = f64::from(seconds) / 8.0 * (number(UP_RATE)? + number(DOWN_RATE)?) * 1e6;
+        table.add(kind, "machine: CPU-s of the gateway per GB, up and down", used / (bytes / 1e9));
+    }
+    let (world, ..) = machine(programs, kind, Line::Slow20, seconds)?;
+    let all = world.servers.arrived();
+    let (alone, rest) = all.split_at_checked(ALONE).context("no block arrived")?;
+    let first = rest.first().context("no block arrived")?.at;
+    // The machine has a clock of its own. A block alone takes 5 ms, and its own time on the line.
+    let least = alone.iter().map(|block| block.after).min().unwrap_or_default() as f64 / 1e3;
+    let late = least - 5.0 - (BLOCK * 8) as f64 / 20e3;
+    let name = format!("machine, {}, host's {}", world.line.name(), world.controller);
+    split::report(rest, first, late, &name, kind, table)
+}
+
+/// A machine with its gateway: what it said, and the CPU-seconds of the gateway.
+fn machine(
+    programs: &Programs,
+    kind: Kind,
+    line: Line,
+    seconds: u32,
+) -> Result<(World, String, Option<f64>)> {
     let machine = Guest::new(&["iperf3"]).and_then(Guest::busybox);
     let mut machine = machine.context("QEMU, its kernel (scripts/guest-kernel) or iperf3 is missing")?;
-    let world = World::new(Line::Short, "cubic")?;
+    let world = World::new(line, "cubic")?;
+    if line != Line::Short {
+        machine = machine.set(BLOCKS, "1");
+    }
     let folder = Scratch::new("gateway-machine");
     let socket = folder.join("net");
     let url = format!("unix://{}", socket.display());
@@ -73,18 +114,8 @@ pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) ->
         machine = machine.set(name, &value.to_string());
     }
     let said = world.host.enter(|| machine.run("machine", PATIENCE))?;
-    let number = |word: &str| -> Result<f64> {
-        let line = said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(": "));
-        line.and_then(|text| text.trim().parse().ok()).with_context(|| format!("no {word} in:\n{said}"))
-    };
-    for row in [DHCP, UP_RATE, DOWN_RATE, P50, P99] {
-        table.add(kind, &format!("machine: {row}"), number(row)?);
-    }
-    if let Some(used) = gateway.and_then(|gateway| cpu(gateway.0.id())) {
-        let bytes = f64::from(seconds) / 8.0 * (number(UP_RATE)? + number(DOWN_RATE)?) * 1e6;
-        table.add(kind, "machine: CPU-s of the gateway per GB, up and down", used / (bytes / 1e9));
-    }
-    Ok(())
+    let used = gateway.and_then(|gateway| cpu(gateway.0.id()));
+    Ok((world, said, used))
 }
 
 const DHCP: &str = "an address by DHCP after [ms]";
@@ -128,6 +159,17 @@ fn measure() -> Result<()> {
     let begun = Instant::now();
     anyhow::ensure!(Command::new("/bin/busybox").args(["sh", "-c", NETWORK]).status()?.success());
     println!("{DHCP}: {}", begun.elapsed().as_millis());
+    if std::env::var_os(BLOCKS).is_some() {
+        let mut stream = dial(STAMPED, PATIENCE)?;
+        let mut block = [0; BLOCK];
+        for _ in 0..ALONE {
+            std::thread::sleep(Duration::from_millis(300));
+            block[..8].copy_from_slice(&now().to_ne_bytes());
+            stream.write_all(&block)?;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        return split::write_blocks(stream);
+    }
     for (row, port, options) in [(UP_RATE, UP, &[][..]), (DOWN_RATE, DOWN, &["-R"])] {
         println!("{row}: {}", rate(&std::env::var(port)?, options)? / 1e6);
     }

@@ -124,15 +124,7 @@ impl Servers {
         });
         let arrived = Arc::<Mutex<Vec<Arrived>>>::default();
         let note = Arc::clone(&arrived);
-        each(listen(STAMPED)??, move |mut stream| {
-            let mut block = [0; BLOCK];
-            while stream.read_exact(&mut block).is_ok() {
-                let (at, stamp) = (now(), block.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp)));
-                if let Ok(mut note) = note.lock() {
-                    note.push(Arrived { at, after: at.saturating_sub(stamp) });
-                }
-            }
-        });
+        each(listen(STAMPED)??, move |stream| read_blocks(stream, &note));
         each(listen(REQUEST)??, |mut stream| {
             let mut request = vec![0; 1 << 17];
             let mut length = [0; 4];
@@ -153,6 +145,12 @@ impl Servers {
         Ok(Self { held, arrived })
     }
 
+    /// Reads blocks of this connection, too.
+    pub fn read_blocks(&self, stream: TcpStream) {
+        let note = Arc::clone(&self.arrived);
+        std::thread::spawn(move || read_blocks(stream, &note));
+    }
+
     /// The blocks that have arrived since the last call.
     pub fn arrived(&self) -> Vec<Arrived> {
         self.arrived.lock().map(|mut arrived| std::mem::take(&mut *arrived)).unwrap_or_default()
@@ -165,6 +163,16 @@ impl Servers {
     pub fn release(&self) {
         if let Ok(mut held) = self.held.lock() {
             held.clear();
+        }
+    }
+}
+
+fn read_blocks(mut stream: TcpStream, note: &Mutex<Vec<Arrived>>) {
+    let mut block = [0; BLOCK];
+    while stream.read_exact(&mut block).is_ok() {
+        let (at, stamp) = (now(), block.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp)));
+        if let Ok(mut note) = note.lock() {
+            note.push(Arrived { at, after: at.saturating_sub(stamp) });
         }
     }
 }

@@ -85,7 +85,7 @@ fn in_namespace(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
         });
         wait_for(|| waits.load(Ordering::Relaxed).then_some(()), "the client")?;
         let begun = SystemTime::now();
-        let mut gateway = programs.for_process(kind, process).context("it enters no namespace")?;
+        let mut gateway = programs.for_process(kind, process, "none").context("it enters no namespace")?;
         let _gateway = Killed(spawn(world, &mut gateway)?);
         let end = client.join().map_err(|_| anyhow::anyhow!("the client panicked"))???;
         Ok(end.duration_since(begun)?.as_secs_f64() * 1e3)
@@ -109,7 +109,7 @@ fn of_command(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
             ensure!(begun.elapsed()? < LIMIT, "the namespace does not appear");
             std::thread::sleep(PAUSE / 2);
         }
-        let mut gateway = programs.for_process(kind, process).context("it enters no namespace")?;
+        let mut gateway = programs.for_process(kind, process, "none").context("it enters no namespace")?;
         beside = Some(Killed(spawn(world, &mut gateway)?));
     }
     let mut said = String::new();

@@ -46,6 +46,8 @@ pub enum Row {
     Blocks2,
     Blocks20,
     Blocks200,
+    /// The same over 20 Mbit/s, written by a service of the guest's to a client beyond a port of the host.
+    Forwarded,
 }
 
 /// Idle flows by which memory is divided.
@@ -83,6 +85,7 @@ impl Row {
         Self::Blocks2,
         Self::Blocks20,
         Self::Blocks200,
+        Self::Forwarded,
     ];
 
     pub const fn line(self) -> Line {
@@ -90,7 +93,7 @@ impl Row {
             Self::Lossy => Line::Lossy,
             Self::Fifo => Line::Fifo,
             Self::Blocks2 => Line::Slow2,
-            Self::Blocks20 => Line::Slow20,
+            Self::Blocks20 | Self::Forwarded => Line::Slow20,
             Self::Blocks200 => Line::Slow200,
             _ => Line::Short,
         }
@@ -99,7 +102,11 @@ impl Row {
     /// Whether this is work for this one: a proxy has not all of it.
     pub fn is_of(self, kind: Kind) -> bool {
         let of_proxies = [Self::RoundTrip, Self::Bodies, Self::Blocks2, Self::Blocks20, Self::Blocks200];
-        kind != Kind::Proxy || of_proxies.contains(&self)
+        match kind {
+            Kind::Proxy => of_proxies.contains(&self),
+            Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => self != Self::Forwarded,
+            Kind::Kernel | Kind::Taut | Kind::Pasta => true,
+        }
     }
 
     pub fn measure(
@@ -132,6 +139,7 @@ impl Row {
             Self::UdpTrips => split::udp_trips(guest, table),
             Self::UdpNew => split::udp_new(guest, table),
             Self::Blocks2 | Self::Blocks20 | Self::Blocks200 => split::blocks(world, guest, table),
+            Self::Forwarded => split::forwarded(world, guest, table),
         }
     }
 }
