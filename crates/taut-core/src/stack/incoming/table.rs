@@ -96,15 +96,7 @@ pub(crate) struct PendingFlow {
     /// Our initial sequence number, if it is accepted.
     pub(crate) isn: u32,
     generation: u32,
-    /// The sequence number of the SYN, or the slot of the socket.
-    seq: u32,
-    tsval: u32,
-    window: u16,
-    mss: u16,
-    flags: u16,
-    wscale: u8,
-    /// Which options the SYN had, or that there was none.
-    offered: u8,
+    first: First,
     pub(crate) mark: Ecn,
     state: FlowState,
     count: u8,
@@ -112,12 +104,34 @@ pub(crate) struct PendingFlow {
     place: u8,
 }
 
+/// The packet that began a flow.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    Syn(Syn),
+    /// A datagram, which waits in the socket of this slot.
+    Datagram {
+        kind: FlowKind,
+        socket: u32,
+    },
+}
+
+/// The SYN that arrived last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Syn {
+    seq: u32,
+    tsval: u32,
+    window: u16,
+    mss: u16,
+    flags: u16,
+    wscale: u8,
+    /// The options that it had.
+    offered: u8,
+}
+
 const MSS: u8 = 1;
 const WSCALE: u8 = 2;
 const SACK: u8 = 4;
 const TIMESTAMP: u8 = 8;
-const UDP: u8 = 16;
-const ECHO: u8 = 32;
 
 impl PendingFlow {
     pub(crate) fn new(tuple: Tuple, through: &Filter, now: Instant, isn: u32) -> Self {
@@ -127,13 +141,7 @@ impl PendingFlow {
             deadline: now + through.timeout,
             isn,
             generation: 0,
-            seq: 0,
-            tsval: 0,
-            window: 0,
-            mss: 0,
-            flags: 0,
-            wscale: 0,
-            offered: 0,
+            first: First::Syn(Syn::default()),
             mark: Ecn::NotEct,
             state: FlowState::New,
             count: 0,
@@ -149,66 +157,77 @@ impl PendingFlow {
         kind: FlowKind,
         socket: u32,
     ) -> Self {
-        let offered = if kind == FlowKind::Echo { ECHO } else { UDP };
-        Self { seq: socket, offered, ..Self::new(tuple, through, now, 0) }
+        Self { first: First::Datagram { kind, socket }, ..Self::new(tuple, through, now, 0) }
     }
 
     pub(crate) const fn kind(&self) -> FlowKind {
-        match self.offered {
-            UDP => FlowKind::Udp,
-            ECHO => FlowKind::Echo,
-            _ => FlowKind::Tcp,
+        match self.first {
+            First::Syn(_) => FlowKind::Tcp,
+            First::Datagram { kind, .. } => kind,
         }
     }
 
     /// The slot of the socket of a datagram flow.
     pub(crate) const fn socket(&self) -> Option<u32> {
-        if self.kind().is_datagram() { Some(self.seq) } else { None }
+        match self.first {
+            First::Syn(_) => None,
+            First::Datagram { socket, .. } => Some(socket),
+        }
+    }
+
+    const fn last_syn(&self) -> Option<Syn> {
+        match self.first {
+            First::Syn(syn) => Some(syn),
+            First::Datagram { .. } => None,
+        }
     }
 
     /// A SYN of this flow arrives: the latest one is answered.
     pub(crate) fn note_syn(&mut self, syn: &TcpHeader, mark: Ecn) {
         let TcpOptions { mss, window_scale, sack_permitted, timestamps, .. } = syn.options;
-        self.seq = syn.seq;
-        self.window = syn.window;
-        self.flags = syn.flags.bits();
-        self.mss = mss.unwrap_or(0);
-        self.wscale = window_scale.unwrap_or(0);
-        self.tsval = timestamps.map_or(0, |timestamps| timestamps.value);
         let options = [
             (mss.is_some(), MSS),
             (window_scale.is_some(), WSCALE),
             (sack_permitted, SACK),
             (timestamps.is_some(), TIMESTAMP),
         ];
-        self.offered = options.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, bit)| all | bit);
+        self.first = First::Syn(Syn {
+            seq: syn.seq,
+            tsval: timestamps.map_or(0, |timestamps| timestamps.value),
+            window: syn.window,
+            mss: mss.unwrap_or(0),
+            flags: syn.flags.bits(),
+            wscale: window_scale.unwrap_or(0),
+            offered: options.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, bit)| all | bit),
+        });
         self.mark = mark;
         self.count = self.count.saturating_add(1);
     }
 
     /// The SYN as it arrived last.
     pub(crate) fn syn(&self) -> TcpHeader {
-        let has = |option| self.offered & option != 0;
+        let syn = self.last_syn().unwrap_or_default();
+        let has = |option| syn.offered & option != 0;
         let options = TcpOptions {
-            mss: has(MSS).then_some(self.mss),
-            window_scale: has(WSCALE).then_some(self.wscale),
+            mss: has(MSS).then_some(syn.mss),
+            window_scale: has(WSCALE).then_some(syn.wscale),
             sack_permitted: has(SACK),
-            timestamps: has(TIMESTAMP).then_some(Timestamps { value: self.tsval, echo: 0 }),
+            timestamps: has(TIMESTAMP).then_some(Timestamps { value: syn.tsval, echo: 0 }),
             ..TcpOptions::default()
         };
         TcpHeader {
             src_port: self.tuple.peer.port(),
             dst_port: self.tuple.local.port(),
-            seq: self.seq,
-            flags: TcpFlags::from_bits(self.flags),
-            window: self.window,
+            seq: syn.seq,
+            flags: TcpFlags::from_bits(syn.flags),
+            window: syn.window,
             options,
             ..TcpHeader::default()
         }
     }
 
-    pub(crate) const fn seq(&self) -> u32 {
-        self.seq
+    pub(crate) fn seq(&self) -> u32 {
+        self.last_syn().map_or(0, |syn| syn.seq)
     }
 
     pub(crate) const fn is_dropped(&self) -> bool {
@@ -223,8 +242,8 @@ impl PendingFlow {
         let syn = self.syn();
         let kind = self.kind();
         let syn = SynInfo {
-            seq: self.seq,
-            window: self.window,
+            seq: syn.seq,
+            window: syn.window,
             mss: syn.options.mss,
             window_scale: syn.options.window_scale,
             sack: syn.options.sack_permitted,
