@@ -28,7 +28,7 @@ const SHORT: u32 = 1_000;
 const LONG: u32 = 4_000;
 /// The parts that are counted by themselves, and the function that begins each.
 const PARTS: [(&str, &str); 2] =
-    [("the flow's task", "taut_gateway::tcp::tcp"), ("the stack's driver", "taut_driver::tokio::drive")];
+    [("the flow's task", "taut_gateway::run::tcp::tcp"), ("the stack's driver", "taut_driver::tokio::drive")];
 
 /// What is counted in one run: all instructions, system calls, and instructions in each of [`PARTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn a_profile_is_read() {
-        let profile = "version: 1\nevents: Ir sysCount sysTime\n\nfn=(1) main\n16 400\ncfn=(2) taut_gateway::tcp::tcp::{{closure}}\n\
+        let profile = "version: 1\nevents: Ir sysCount sysTime\n\nfn=(1) main\n16 400\ncfn=(2) taut_gateway::run::tcp::tcp::{{closure}}\n\
             calls=3 50\n+2 700 2 9\ncfn=(4) taut_driver::tokio::drive::{{closure}}\ncalls=1 9\n* 30\n\
-            fn=(2)\n20 100\ncfn=(3) taut_gateway::tcp::tcp::inner\ncalls=1 60\n+1 50\ntotals: 1234 17 99\n";
+            fn=(2)\n20 100\ncfn=(3) taut_gateway::run::tcp::tcp::inner\ncalls=1 60\n+1 50\ntotals: 1234 17 99\n";
         let read = counts(profile).unwrap();
         assert_eq!(read, Counts { instructions: 1_234, calls: 17, parts: [700, 30] });
         assert!(counts("events: Ir\ntotals: 12\n").is_err());
