@@ -172,7 +172,7 @@ impl Programs {
             Kind::Taut => {
                 let mut command = Command::new(&self.taut);
                 command.args(["gateway", "--run", "--quiet", "--control", "none"]);
-                command.args(["-t", &FORWARDED.to_string()]);
+                command.args(["-t", &format!("0.0.0.0:{FORWARDED}:{FORWARDED}")]);
                 if let Some(controller) = link {
                     command.args(["--out", "tun:out0", "--out-address", "10.0.3.2/24"]);
                     command.args(["--congestion", controller]);
