@@ -35,6 +35,7 @@ fn run(command: &[String]) -> io::Result<i32> {
         name_server: Some([10, 0, 2, 2].into()),
         notsent_lowat: 16_384,
         search: Vec::new(),
+        loopback: false,
     };
     let mut program = Command::new("/proc/self/exe");
     program.arg("--inside").args(plan.arguments()).arg("--").args(command);

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `Namespace::fork(plan, command)`, `Opening::wait()` | a second process, before there are threads: it makes or enters namespaces, opens a TUN there, gives it addresses, routes and a `resolv.conf`, and hands it out |
 //! | `Namespace::open(program, plan)` | the same at any time, by a program that calls `inside::inside` |
+//! | `Namespace::loopback()` | the guest's own loopback, for a [`ForwardTarget`] |
 //! | `Namespace::stack(builder)` | taut's stack on that TUN; any other stack of `taut` will do |
 //! | `Server::new(settings, resolver, log)` | limits, times, rules |
 //! | `Server::serve(stack, way)` | serves every flow of the stack by a way out |
@@ -44,6 +45,7 @@ pub use doors::client_address::ClientAddress;
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
+pub use doors::loopback::{ForwardTarget, Loopback};
 pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket};
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
 pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};

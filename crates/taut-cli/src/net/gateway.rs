@@ -15,9 +15,9 @@ use taut::device::Cidr;
 use taut::{ConnOptions, FlowKind, Stack};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    ClientAddress, Forward, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login, NOTSENT_LOWAT,
-    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
-    sandbox::CapabilitySet,
+    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login,
+    NOTSENT_LOWAT, Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server,
+    pings_are_allowed, sandbox::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -391,15 +391,15 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         };
         let server = GatewayArgs::server(settings, resolver);
         let mut tasks = tokio::task::JoinSet::new();
+        let target = target(&pairs, namespace.as_mut())?;
         for forward in forwards {
-            let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
-            tasks.spawn(server.forward_port(&stack, guest, forward)?);
+            tasks.spawn(server.forward_port(&stack, target.clone(), forward)?);
         }
         for (hosts, ports) in listening {
-            let guest = pairs.iter().map(|(guest, _)| guest.address()).next().context("there is no guest")?;
             let (server, stack, shown) = (server.clone(), stack.clone(), args.client_address);
+            let target = target.clone();
             tasks.spawn(async move {
-                match server.forward_listening(&stack, guest, &hosts, (ports, shown)).await {
+                match server.forward_listening(&stack, &target, &hosts, (ports, shown)).await {
                     Ok(never) => match never {},
                     Err(error) => error,
                 }
@@ -486,8 +486,14 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         name_server: pairs.first().map(|(_, own)| own.address()),
         notsent_lowat: args.notsent_lowat,
         search: args.machine.search.clone(),
+        loopback: !(args.tcp.is_empty() && args.udp.is_empty()),
     };
     Ok(Namespace::fork(&plan, &args.command)?)
+}
+
+fn target(pairs: &[(Cidr, Cidr)], namespace: Option<&mut Namespace>) -> anyhow::Result<ForwardTarget> {
+    let loopback = namespace.map(Namespace::loopback).transpose()?.flatten();
+    pairs.first().map(|pair| ForwardTarget { address: pair.0.address(), loopback }).context("no guest")
 }
 
 /// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.

@@ -10,7 +10,9 @@
 //! ```
 //!
 //! Without an address a port is open to this host only. `client_address.rs` has the address by which the
-//! service sees a client. The host's kernel answers a SYN before the guest does; so where the guest refuses,
+//! service sees a client. A client at this host's loopback also reaches a service that listens only at the
+//! guest's loopback (`loopback.rs`); others do not, as such a service may trust all its clients. The host's
+//! kernel answers a SYN before the guest does; so where the guest refuses,
 //! the client sees a connection that is reset at once.
 
 use std::collections::BTreeMap;
@@ -28,10 +30,12 @@ use tokio::task::JoinSet;
 
 use crate::doors::asked_at;
 use crate::doors::client_address::{ClientAddress, proxy_header, routable};
-use crate::doors::proxy::Client as _;
+use crate::doors::loopback::{ForwardTarget, Loopback};
+use crate::doors::proxy::{Client as _, write_all};
 use crate::logic::flow::{End, NextStep, Side};
 use crate::out::host_sockets::prepare;
-use crate::out::way_out::{Upstream as _, failure};
+use crate::out::way_out::{Upstream, failure};
+use crate::run::join::join;
 use crate::run::relay::relay;
 use crate::run::rooms::near;
 use crate::run::server::{Handle, Server};
@@ -137,17 +141,18 @@ impl Server {
     pub fn forward_port(
         &self,
         stack: &Stack,
-        guest: IpAddr,
+        guest: ForwardTarget,
         forward: Forward,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<>> {
         let Forward { kind, at, port, is_any, client } = forward;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
-        let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(guest, port));
+        let ForwardTarget { address, loopback } = guest;
+        let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(address, port));
         if client == ClientAddress::Keep {
             // Connections to the guest come from the addresses of clients.
             _ = stack.set_sysctl("taut.any_address", "1");
         }
-        let open = Open { server, stack, guest, at, client };
+        let open = Open { server, stack, guest, loopback, at, client };
         let socket = if kind == FlowKind::Tcp {
             listener(at).map(Listening::Tcp)
         } else {
@@ -199,6 +204,7 @@ struct Open {
     server: Server,
     stack: Stack,
     guest: SocketAddr,
+    loopback: Option<Loopback>,
     at: SocketAddr,
     client: ClientAddress,
 }
@@ -210,8 +216,17 @@ impl Open {
                 Ok((client, from)) => match self.server.forward(FlowKind::Tcp, self.guest) {
                     Some(flow) => {
                         let (stack, guest, shown) = (self.stack.clone(), self.guest, self.client);
+                        let inside = self.loopback_of(from);
                         tokio::spawn(async move {
-                            connection((client, from), &stack, (guest, shown), &flow).await;
+                            match inside.and_then(|own| Some((own.instead_of(guest, FlowKind::Tcp)?, own))) {
+                                Some((to, own)) => {
+                                    connection((client, from), own.connect(to), shown, &flow).await;
+                                }
+                                None => {
+                                    let reached = reach(&stack, from, (guest, shown));
+                                    connection((client, from), reached, shown, &flow).await;
+                                }
+                            }
                         });
                     }
                     None => client.abort(),
@@ -222,7 +237,13 @@ impl Open {
         }
     }
 
-    /// Each client has a socket of the stack's; it ends when it is idle, and with the port.
+    /// The guest's loopback, for a client at this host's.
+    fn loopback_of(&self, client: SocketAddr) -> Option<Loopback> {
+        self.loopback.clone().filter(|_| client.ip().to_canonical().is_loopback())
+    }
+
+    /// Each client has a socket of the stack's, or at the guest's loopback; it ends when it is idle, and with
+    /// the port.
     async fn datagrams(&self, socket: Arc<UdpSocket>) -> io::Error {
         let clients = Arc::<Clients>::default();
         // Its flows hold the port open: they end with this future.
@@ -242,7 +263,7 @@ impl Open {
                 None => self.begin(&socket, &clients, client, &mut flows).await,
             };
             let Some((inner, flow)) = known else { continue };
-            if inner.try_send(&message[..len]).is_ok() {
+            if inner.send(&message[..len]).is_ok() {
                 flow.passed(Side::Upstream, len, 0);
             }
         }
@@ -256,22 +277,55 @@ impl Open {
         flows: &mut JoinSet<()>,
     ) -> Option<Client> {
         let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest)?);
-        let bind = |at| taut::UdpSocket::bind_with(&self.stack, at, &DatagramOptions::default()).ok();
-        let mut own = self.stack.networks().into_iter().map(|own| own.address);
-        let own = own.find(|own| own.is_ipv4() == self.guest.is_ipv4())?;
-        let shown = shown(&self.stack, client.from, self.guest.ip(), self.client);
-        let inner = shown.and_then(bind).or_else(|| bind(SocketAddr::new(own, 0)))?;
-        inner.connect(self.guest).await.ok()?;
-        let inner = Arc::new(inner);
+        let inside = self.loopback_of(client.from);
+        let looks_again = inside.is_some();
+        let inside = inside.and_then(|own| Some((own.instead_of(self.guest, FlowKind::Udp)?, own)));
+        let inner = Arc::new(match inside {
+            Some((to, own)) => GuestSocket::Loopback(own.datagrams(to).await.ok()?),
+            None => GuestSocket::Stack(self.by_stack(client.from).await?),
+        });
         flow.reached();
         let begun = (Arc::clone(&inner), Arc::clone(&flow));
         clients.lock().insert(client, (Arc::clone(&inner), Arc::clone(&flow)));
         let (socket, clients) = (Arc::clone(socket), Arc::clone(clients));
         flows.spawn(async move {
-            answers(&inner, &socket, client, &flow).await;
+            answers((&inner, looks_again), &socket, client, &flow).await;
             clients.lock().remove(&client);
         });
         Some(begun)
+    }
+
+    async fn by_stack(&self, client: SocketAddr) -> Option<taut::UdpSocket> {
+        let bind = |at| taut::UdpSocket::bind_with(&self.stack, at, &DatagramOptions::default()).ok();
+        let mut own = self.stack.networks().into_iter().map(|own| own.address);
+        let own = own.find(|own| own.is_ipv4() == self.guest.is_ipv4())?;
+        let shown = shown(&self.stack, client, self.guest.ip(), self.client);
+        let socket = shown.and_then(bind).or_else(|| bind(SocketAddr::new(own, 0)))?;
+        socket.connect(self.guest).await.ok()?;
+        Some(socket)
+    }
+}
+
+/// A socket that is connected to the guest's.
+enum GuestSocket {
+    Stack(taut::UdpSocket),
+    Loopback(UdpSocket),
+}
+
+impl GuestSocket {
+    fn send(&self, message: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stack(socket) => socket.try_send(message),
+            // As in `host_sockets.rs`: tokio's notion of a new socket is that it is not ready.
+            Self::Loopback(socket) => SockRef::from(socket).send(message),
+        }
+    }
+
+    async fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stack(socket) => socket.recv(into).await,
+            Self::Loopback(socket) => socket.recv(into).await,
+        }
     }
 }
 
@@ -282,7 +336,7 @@ struct Asks {
     at: IpAddr,
 }
 
-type Client = (Arc<taut::UdpSocket>, Arc<Handle>);
+type Client = (Arc<GuestSocket>, Arc<Handle>);
 
 #[derive(Default)]
 struct Clients(Mutex<BTreeMap<Asks, Client>>);
@@ -293,7 +347,14 @@ impl Clients {
     }
 }
 
-async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: Asks, flow: &Handle) {
+/// Passes answers on. A client that may be served at another of the guest's addresses `looks_again` there
+/// where it was refused.
+async fn answers(
+    (inner, looks_again): (&GuestSocket, bool),
+    socket: &UdpSocket,
+    client: Asks,
+    flow: &Handle,
+) {
     let mut message = vec![0; 65_536];
     loop {
         let received = tokio::select! {
@@ -307,7 +368,7 @@ async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: Asks, flow
                 }
             }
             // The guest's port is closed now, and may be open later.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !looks_again => {}
             Err(_) => return,
         }
     }
@@ -337,14 +398,33 @@ async fn reach(
     }
 }
 
-async fn connection(
+/// The guest's end of a connection.
+trait GuestEnd: Upstream {
+    fn pass(&self, client: &TcpStream, flow: &Handle) -> impl Future<Output = NextStep> + Send;
+}
+
+impl GuestEnd for taut::TcpStream {
+    async fn pass(&self, client: &TcpStream, flow: &Handle) -> NextStep {
+        // As where the guest connects (`run/tcp.rs`).
+        _ = self.set_quickack(true);
+        relay(self, client, flow).await
+    }
+}
+
+impl GuestEnd for TcpStream {
+    async fn pass(&self, client: &TcpStream, flow: &Handle) -> NextStep {
+        join(self, client, flow).await
+    }
+}
+
+async fn connection<G: GuestEnd>(
     (client, from): (TcpStream, SocketAddr),
-    stack: &Stack,
-    to: (SocketAddr, ClientAddress),
+    reach: impl Future<Output = io::Result<G>>,
+    shown: ClientAddress,
     flow: &Handle,
 ) {
     let reached = tokio::select! {
-        reached = reach(stack, from, to) => reached,
+        reached = reach => reached,
         // One that ends its half may wait for what the guest says.
         () = client.left(false) => return flow.left(from),
         () = flow.stopped() => return client.abort(),
@@ -358,20 +438,18 @@ async fn connection(
     };
     flow.reached();
     flow.answered();
-    if to.1 == ClientAddress::ProxyProtocol {
+    if shown == ClientAddress::ProxyProtocol {
         let header = client.local_addr().map(|at| proxy_header(from, at)).unwrap_or_default();
-        if guest.write_bytes(&mut header.into()).await.is_err() {
+        if write_all(&guest, &header).await.is_err() {
             flow.ended(Side::Guest, End::Reset);
             return client.abort();
         }
     }
-    // As where the guest connects (`run/tcp.rs`).
-    _ = guest.set_quickack(true);
     if prepare(&SockRef::from(&client)).is_err() {
         flow.ended(Side::Upstream, End::Reset);
         return guest.abort();
     }
-    let then = relay(&guest, &client, flow).await;
+    let then = guest.pass(&client, flow).await;
     if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
         guest.abort();
     }

@@ -6,7 +6,8 @@
 //!     a socket between the two
 //!                                                    user, network, mount namespace; lo; TUN, addresses, routes
 //!     TUN, or the reason why there is none ◀─────────
-//!     a socket that tells of the namespace's ◀───────
+//!     sockets that tell of the namespace's ◀─────────
+//!     one that leads to a maker of sockets ◀───────── (loopback.rs)
 //!     meanwhile it prepares to serve                 resolv.conf (resolv_conf.rs)
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
@@ -22,7 +23,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -36,6 +37,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
+use crate::doors::loopback;
 use crate::doors::resolv_conf::{self, RESOLV_CONF};
 use crate::doors::sock_diag;
 
@@ -77,6 +79,8 @@ pub struct Plan {
     pub notsent_lowat: u32,
     /// The domains that the guest searches; without any, the host's.
     pub search: Vec<String>,
+    /// Ports may lead to the guest's own loopback addresses ([`Namespace::loopback`](crate::Namespace::loopback)).
+    pub loopback: bool,
 }
 
 impl Plan {
@@ -93,6 +97,7 @@ impl Plan {
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
         arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
         arguments.extend(self.search.iter().map(|domain| format!("search={domain}")));
+        arguments.extend(self.loopback.then(|| "loopback".to_owned()));
         arguments
     }
 
@@ -107,10 +112,12 @@ impl Plan {
             name_server: None,
             notsent_lowat: 0,
             search: Vec::new(),
+            loopback: false,
         };
         for argument in arguments {
             match argument.split_once('=') {
                 None if argument == "new" => {}
+                None if argument == "loopback" => plan.loopback = true,
                 Some(("pid", pid)) => plan.enter = Enter::Process(pid.parse().map_err(|_| wrong(argument))?),
                 Some(("path", path)) => plan.enter = Enter::Path(path.to_owned()),
                 Some(("interface", name)) => name.clone_into(&mut plan.interface),
@@ -141,7 +148,7 @@ fn wrong(argument: &str) -> io::Error {
 /// The command cannot be started, or the gateway is gone. What goes wrong before is reported to the gateway.
 pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>> {
     let gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let (_, [stdin, _]) = receive(&gateway, &mut [0])?;
+    let (_, [stdin, ..]) = receive(&gateway, &mut [0])?;
     become_guest(gateway, stdin.map_or_else(Stdio::null, Stdio::from), plan, command)
 }
 
@@ -170,13 +177,20 @@ fn become_guest(
 ) -> io::Result<Option<Infallible>> {
     match build(plan) {
         Ok(tun) => {
-            // Without it there is no `-u auto`, and all else works.
-            let sockets = sock_diag::open().ok();
-            let descriptors: Vec<_> =
-                [tun.as_fd()].into_iter().chain(sockets.as_ref().map(OwnedFd::as_fd)).collect();
+            // Without the first there is no `-u auto`, without both no way to the guest's loopback, and all
+            // else works.
+            let sockets: Vec<OwnedFd> = [(); 2].iter().map_while(|()| sock_diag::open().ok()).collect();
+            let maker = if plan.loopback && sockets.len() == 2 { UnixStream::pair().ok() } else { None };
+            let mut descriptors = vec![tun.as_fd()];
+            descriptors.extend(sockets.iter().map(OwnedFd::as_fd));
+            descriptors.extend(maker.as_ref().map(|(theirs, _)| theirs.as_fd()));
             send(&gateway, &[TUN_FOLLOWS], &descriptors)?;
             // The gateway serves the TUN; the descriptors here are closed.
             drop((tun, sockets));
+            if let Some((theirs, own)) = maker {
+                drop(theirs);
+                gateway = loopback::start(own, gateway);
+            }
         }
         Err(error) => {
             send(&gateway, format!(" {error}").as_bytes(), &[])?;
@@ -248,9 +262,12 @@ fn enter(network: &File, name: &str) -> io::Result<()> {
     })
 }
 
-/// Sends bytes, and two descriptors at most.
-pub(crate) fn send(to: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// The most descriptors of a message.
+const DESCRIPTORS: usize = 4;
+
+/// Sends bytes, and four descriptors at most.
+pub(crate) fn send(to: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -260,13 +277,18 @@ pub(crate) fn send(to: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
 }
 
 /// Receives bytes, and the descriptors that came with them.
-pub(crate) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, [Option<OwnedFd>; 2])> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+pub(crate) fn receive(
+    from: impl AsFd,
+    into: &mut [u8],
+) -> io::Result<(usize, [Option<OwnedFd>; DESCRIPTORS])> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [io::IoSliceMut::new(into)];
     let message = recvmsg(from, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let descriptors = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => Some([descriptors.next(), descriptors.next()]),
+        RecvAncillaryMessage::ScmRights(mut descriptors) => {
+            Some([(); DESCRIPTORS].map(|()| descriptors.next()))
+        }
         _ => None,
     });
     Ok((message.bytes, descriptors.unwrap_or_default()))

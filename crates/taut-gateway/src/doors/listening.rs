@@ -2,13 +2,13 @@
 //! proc_net_tcp(5)); for UDP, by the kernel's list of its sockets (`sock_diag.rs`). Either is opened once and
 //! read again and again, so that a confined gateway can read it, also when that process has ended.
 //!
-//! A port at which the guest listens on its loopback alone is not for others, and is left out.
+//! A port at which the guest listens on its loopback alone counts where ports lead there (`loopback.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -16,15 +16,13 @@ use taut::{FlowKind, Stack};
 
 use crate::doors::client_address::ClientAddress;
 use crate::doors::forward::Forward;
-use crate::doors::sock_diag;
+use crate::doors::loopback::ForwardTarget;
+use crate::doors::sock_diag::{self, MOST, is_reached};
 use crate::logic::event::Event;
 use crate::run::server::Server;
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_millis(500);
-/// More ports than that are not opened: each takes a descriptor here.
-pub(crate) const MOST: usize = 1_024;
-
 /// A table is read up to here. A line has 150 bytes, and the kernel writes sockets that listen first, so a
 /// guest with very many connections costs no more.
 const LONGEST: u64 = 1 << 20;
@@ -65,34 +63,35 @@ impl Listening {
         }
     }
 
-    /// The ports at which somebody listens who can be reached from outside.
+    /// The ports at which somebody listens who can be reached from outside or, `by_loopback`, at the guest's
+    /// own 127.0.0.1 or ::1.
     ///
     /// # Errors
     /// The kernel does not tell.
-    pub async fn ports(&mut self) -> io::Result<BTreeSet<u16>> {
+    pub async fn ports(&mut self, by_loopback: bool) -> io::Result<BTreeSet<u16>> {
         match &mut self.0 {
-            Source::Tcp(tables) => of_tables(tables),
-            Source::Udp(socket) => sock_diag::ports(socket).await,
+            Source::Tcp(tables) => of_tables(tables, by_loopback),
+            Source::Udp(socket) => sock_diag::ports(socket, by_loopback).await,
         }
     }
 }
 
-fn of_tables(tables: &mut [File]) -> io::Result<BTreeSet<u16>> {
+fn of_tables(tables: &mut [File], by_loopback: bool) -> io::Result<BTreeSet<u16>> {
     let mut text = String::new();
     for table in tables {
         table.rewind()?;
         table.take(LONGEST).read_to_string(&mut text)?;
     }
-    Ok(ports(&text))
+    Ok(ports(&text, by_loopback))
 }
 
-fn ports(text: &str) -> BTreeSet<u16> {
+fn ports(text: &str, by_loopback: bool) -> BTreeSet<u16> {
     const LISTEN: &str = "0A";
     let port = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let (own, state) = (words.next()?, words.nth(1)?);
         let (address, port) = own.split_once(':')?;
-        let is_open = state == LISTEN && address_of(address).is_some_and(is_for_others);
+        let is_open = state == LISTEN && address_of(address).is_some_and(|own| is_reached(own, by_loopback));
         u16::from_str_radix(port, 16).ok().filter(|_| is_open)
     };
     text.lines().filter_map(port).take(MOST).collect()
@@ -109,19 +108,13 @@ fn address_of(text: &str) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(&octets[..]).map(IpAddr::from)).ok()
 }
 
-/// Whether what is sent to the guest from outside reaches a socket that is bound to this address.
-pub(crate) fn is_for_others(own: IpAddr) -> bool {
-    let own = own.to_canonical();
-    !own.is_loopback() && !own.is_multicast() && own != Ipv4Addr::BROADCAST
-}
-
 impl Server {
     /// Opens each port at which the guest listens at these addresses of the host, under the same number, for
     /// as long as the guest listens and the result is polled. A port that cannot be opened is logged once.
     pub async fn forward_listening(
         &self,
         stack: &Stack,
-        guest: IpAddr,
+        guest: &ForwardTarget,
         hosts: &[IpAddr],
         (mut listening, client): (Listening, ClientAddress),
     ) -> io::Result<Infallible> {
@@ -130,7 +123,7 @@ impl Server {
         // What is left in it ends with this future.
         let mut tasks = tokio::task::JoinSet::new();
         loop {
-            let wanted = listening.ports().await?;
+            let wanted = listening.ports(guest.loopback.is_some()).await?;
             open.retain(|at, task| {
                 let stays =
                     wanted.contains(&at.port()) && task.as_ref().is_none_or(|task| !task.is_finished());
@@ -146,7 +139,7 @@ impl Server {
                 }
                 match self.forward_port(
                     stack,
-                    guest,
+                    guest.clone(),
                     Forward { kind, at, port: at.port(), is_any: false, client },
                 ) {
                     Ok(forward) => drop(open.insert(at, Some(tasks.spawn(forward)))),
@@ -183,19 +176,19 @@ mod tests {
            2: 0000000000000000FFFF00000100007F:1F95 00000000000000000000000000000000:0000 0A 0 0 0 0 0 0\n\
            damaged\n 1: x:y z 0A\n 1: 0000000g:1F96 0:0 0B\n";
         let expected = if cfg!(target_endian = "little") { vec![22, 8081, 8084] } else { return };
-        assert_eq!(ports(text).into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(ports(text, false).into_iter().collect::<Vec<_>>(), expected);
         let many: String = (1..3_000).map(|port| format!("0: 00000000:{port:04X} 0:0 0A\n")).collect();
-        assert_eq!(ports(&many).len(), MOST);
+        assert_eq!(ports(&many, false).len(), MOST);
         // This process's own namespace: what is opened later is seen by the descriptor that was opened
         // before.
         let mut own = Listening::tcp(std::process::id()).unwrap();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(own.ports().await.unwrap().contains(&port));
+        assert!(own.ports(false).await.unwrap().contains(&port));
         // Bound before the first one's port is free.
         let other = TcpListener::bind("0.0.0.0:0").unwrap();
         drop(listener);
-        let ports = own.ports().await.unwrap();
+        let ports = own.ports(false).await.unwrap();
         assert!(!ports.contains(&port) && ports.contains(&other.local_addr().unwrap().port()));
     }
 }

@@ -250,7 +250,7 @@ impl<W: WayOut, B: Fn() -> StackBuilder> Service<'_, W, B> {
         let mut tasks = JoinSet::new();
         for forward in self.forwards {
             let Some((guest, _)) = self.network.addresses.first() else { break };
-            tasks.spawn(self.server.forward_port(stack, guest.address(), *forward)?);
+            tasks.spawn(self.server.forward_port(stack, guest.address().into(), *forward)?);
         }
         tasks.spawn(self.server.serve(stack, Arc::clone(&self.way))?);
         let end = tasks.join_next().await;

@@ -16,6 +16,7 @@ use taut::{FlowKind, Stack, StackBuilder};
 
 use crate::doors::inside::{Plan, brings_tun, forked, go, receive, send};
 use crate::doors::listening::Listening;
+use crate::doors::loopback::Loopback;
 
 /// A guest whose TUN is open. Its command waits.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Namespace {
     tun: OwnedFd,
     /// Where the kernel is asked for the guest's UDP sockets.
     sockets: Option<OwnedFd>,
+    /// The kernel looks up one socket at the first; the second leads to a process that makes sockets.
+    loopback: Option<(OwnedFd, OwnedFd)>,
     process: GuestProcess,
     control: UnixStream,
     mtu: u16,
@@ -76,7 +79,9 @@ impl Opening {
     pub fn wait(self) -> io::Result<Namespace> {
         let Self { process, control, mtu } = self;
         match Namespace::tun(&control) {
-            Ok((tun, sockets)) => Ok(Namespace { tun, sockets, process, control, mtu }),
+            Ok((tun, [sockets, lookups, maker])) => {
+                Ok(Namespace { tun, sockets, loopback: lookups.zip(maker), process, control, mtu })
+            }
             Err(error) => {
                 process.kill()?;
                 Err(error)
@@ -126,12 +131,12 @@ impl Namespace {
         Opening { process, control, mtu: plan.mtu }.wait()
     }
 
-    fn tun(control: &UnixStream) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    fn tun(control: &UnixStream) -> io::Result<(OwnedFd, [Option<OwnedFd>; 3])> {
         let mut message = [0; 1_024];
-        let (len, [tun, sockets]) = receive(control, &mut message)?;
+        let (len, [tun, others @ ..]) = receive(control, &mut message)?;
         let message = &message[..len];
         match tun {
-            Some(tun) if brings_tun(message) => Ok((tun, sockets)),
+            Some(tun) if brings_tun(message) => Ok((tun, others)),
             _ if len == 0 => Err(io::Error::other("the child ended before it opened the interface")),
             _ => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
         }
@@ -157,6 +162,15 @@ impl Namespace {
         let missing =
             || io::Error::new(io::ErrorKind::Unsupported, "the kernel does not list sockets (sock_diag)");
         Ok(Listening::udp(self.sockets.take().ok_or_else(missing)?))
+    }
+
+    /// The guest's own loopback addresses, if the plan has them and the kernel lists sockets; `None` the
+    /// second time. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// The runtime takes no socket.
+    pub fn loopback(&mut self) -> io::Result<Option<Loopback>> {
+        self.loopback.take().map(|(lookups, maker)| Loopback::new(lookups, maker)).transpose()
     }
 
     /// Lets the command begin, when the gateway serves its stack. The child is the command from now on.

@@ -199,7 +199,7 @@ impl Clients for Transparent {
 }
 
 /// Writes all of it.
-async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match upstream.try_write_vectored(&[io::IoSlice::new(bytes)]) {
             Ok(written) => bytes = &bytes[written..],

@@ -53,13 +53,17 @@ pub(crate) fn keep(gateway: &UnixStream, own: u64, server: IpAddr, search: &[Str
     exit_now(0)
 }
 
-fn watch(gateway: &UnixStream, mut own: u64, server: IpAddr, search: &[String]) -> io::Result<()> {
-    // Neither the terminal's signals nor the ends of the command's pipes depend on it.
+/// Neither the terminal's signals nor the ends of the command's pipes depend on this process any more.
+pub(crate) fn leave_streams() -> io::Result<()> {
     setsid()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
+    Ok(dup2_stderr(&null)?)
+}
+
+fn watch(gateway: &UnixStream, mut own: u64, server: IpAddr, search: &[String]) -> io::Result<()> {
+    leave_streams()?;
     loop {
         let mut ends = [PollFd::from_borrowed_fd(gateway.as_fd(), PollFlags::RDHUP)];
         if poll(&mut ends, Some(&LOOK_EVERY))? > 0 {

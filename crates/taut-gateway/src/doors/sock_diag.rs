@@ -1,5 +1,6 @@
 //! At which UDP ports programs of a namespace serve, by the kernel's list of its sockets: sock_diag(7),
-//! `linux/inet_diag.h`. Called by `listening.rs`; `inside.rs` opens the socket.
+//! `linux/inet_diag.h`; and whether any socket serves an address. Called by `listening.rs` and `loopback.rs`;
+//! `inside.rs` opens the sockets.
 //!
 //! A server's UDP socket differs from a client's in who chose its port. A server's program did, by
 //! bind(2). A client's port was chosen by the kernel, when it sent or connected or bound to port 0; or it has
@@ -9,15 +10,20 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
+use taut::FlowKind;
 
-use crate::doors::listening::{MOST, is_for_others};
+/// More ports than that are not opened: each takes a descriptor here.
+pub(crate) const MOST: usize = 1_024;
+
+/// The addresses of the guest's own to which ports may lead, in this order (`loopback.rs`).
+pub(crate) const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// DHCP's clients wait there, and are no servers: RFC 2131 §4.1, RFC 8415 §7.2.
 const OF_CLIENTS: [u16; 2] = [68, 546];
@@ -35,6 +41,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 0x01;
 /// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
 const NLM_F_DUMP: u16 = 0x300;
+const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 /// A UDP socket without a peer is in TCP's state "closed".
 const WITHOUT_PEER: u32 = 1 << 7;
@@ -46,6 +53,8 @@ const INET_DIAG_BC_AUTO: u8 = 6;
 const HEADER: usize = 16;
 /// struct `inet_diag_req_v2`
 const REQUEST: usize = 56;
+/// struct `inet_diag_sockid`, its end
+const SOCKET: usize = 48;
 
 /// A socket at which the kernel is asked. It tells of the namespace in which this is called, wherever it is
 /// used.
@@ -54,8 +63,9 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?)
 }
 
-/// The ports of the namespace's UDP servers that can be reached from outside. One caller at a time.
-pub(crate) async fn ports(socket: &OwnedFd) -> io::Result<BTreeSet<u16>> {
+/// The ports of the namespace's UDP servers that can be reached from outside or, `by_loopback`, by the
+/// loopback addresses of the namespace. One caller at a time.
+pub(crate) async fn ports(socket: &OwnedFd, by_loopback: bool) -> io::Result<BTreeSet<u16>> {
     let (mut found, mut pieces) = (BTreeSet::new(), 0);
     let mut answer = vec![0; PIECE];
     for family in [AddressFamily::INET, AddressFamily::INET6] {
@@ -63,7 +73,7 @@ pub(crate) async fn ports(socket: &OwnedFd) -> io::Result<BTreeSet<u16>> {
         // The kernel answers before it returns, piece by piece.
         loop {
             let (len, _) = recv(socket, &mut answer[..], RecvFlags::empty())?;
-            if take(&answer[..len], &mut found)? {
+            if take(&answer[..len], by_loopback, &mut found)? {
                 break;
             }
             pieces += 1;
@@ -85,24 +95,61 @@ fn request(family: AddressFamily) -> Vec<u8> {
         code.extend([kind, yes]);
         code.extend(no.to_ne_bytes());
     }
-    let attribute = 4 + code.len();
+    let mut attribute = ((4 + code.len()) as u16).to_ne_bytes().to_vec();
+    attribute.extend(INET_DIAG_REQ_BYTECODE.to_ne_bytes());
+    attribute.extend(code);
+    message(NLM_F_REQUEST | NLM_F_DUMP, (family, IPPROTO_UDP, WITHOUT_PEER), &[0; SOCKET], &attribute)
+}
+
+/// Whether a socket of the namespace receives what is sent to this address. The kernel looks it up as for a
+/// packet, so it takes as long whatever the guest has.
+pub(crate) fn is_served(socket: &OwnedFd, kind: FlowKind, at: SocketAddr) -> io::Result<bool> {
+    let protocol = if kind == FlowKind::Tcp { IPPROTO_TCP } else { IPPROTO_UDP };
+    let (family, ip) = match at.ip() {
+        IpAddr::V4(v4) => (AddressFamily::INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AddressFamily::INET6, v6.octets().to_vec()),
+    };
+    // TCP's lookup takes the first as the socket's own, UDP's the second; no packet is from the socket
+    // itself.
+    let mut ends = at.port().to_be_bytes().repeat(2);
+    for end in [20, 36] {
+        ends.extend(&ip);
+        ends.resize(end, 0);
+    }
+    // No interface; any socket's cookie.
+    ends.extend([0; 4]);
+    ends.extend([0xff; 8]);
+    send(socket, &message(NLM_F_REQUEST, (family, protocol, u32::MAX), &ends, &[]), SendFlags::empty())?;
+    let mut answer = [0; 1_024];
+    let (len, _) = recv(socket, &mut answer[..], RecvFlags::empty())?;
+    match take(&answer[..len], false, &mut BTreeSet::new()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        answer => answer.map(|_| true),
+    }
+}
+
+/// A request: struct nlmsghdr, struct `inet_diag_req_v2`, and its attribute.
+fn message(
+    flags: u16,
+    (family, protocol, states): (AddressFamily, u8, u32),
+    socket: &[u8],
+    attribute: &[u8],
+) -> Vec<u8> {
     let mut message = Vec::new();
-    message.extend(((HEADER + REQUEST + attribute) as u32).to_ne_bytes());
+    message.extend(((HEADER + REQUEST + attribute.len()) as u32).to_ne_bytes());
     message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    message.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
     // Number and sender of the message: of no use here.
     message.resize(HEADER, 0);
-    message.extend([family.as_raw() as u8, IPPROTO_UDP, 0, 0]);
-    message.extend(WITHOUT_PEER.to_ne_bytes());
-    message.resize(HEADER + REQUEST, 0);
-    message.extend((attribute as u16).to_ne_bytes());
-    message.extend(INET_DIAG_REQ_BYTECODE.to_ne_bytes());
-    message.extend(code);
+    message.extend([family.as_raw() as u8, protocol, 0, 0]);
+    message.extend(states.to_ne_bytes());
+    message.extend(socket);
+    message.extend(attribute);
     message
 }
 
 /// Takes the messages of one read; returns whether they were the last ones.
-fn take(mut messages: &[u8], found: &mut BTreeSet<u16>) -> io::Result<bool> {
+fn take(mut messages: &[u8], by_loopback: bool, found: &mut BTreeSet<u16>) -> io::Result<bool> {
     while let Some(&[a, b, c, d, e, f]) = messages.first_chunk() {
         let (len, kind) = (u32::from_ne_bytes([a, b, c, d]) as usize, u16::from_ne_bytes([e, f]));
         let Some(body) = messages.get(HEADER..len) else { break };
@@ -112,12 +159,12 @@ fn take(mut messages: &[u8], found: &mut BTreeSet<u16>) -> io::Result<bool> {
                     0.. => Ok(true),
                     errno => {
                         let error = io::Error::from_raw_os_error(errno.wrapping_neg());
-                        let text = format!("the kernel does not list UDP sockets (udp_diag): {error}");
+                        let text = format!("the kernel does not list sockets (udp_diag, tcp_diag): {error}");
                         Err(io::Error::new(error.kind(), text))
                     }
                 };
             }
-            SOCK_DIAG_BY_FAMILY if found.len() < MOST => found.extend(port(body)),
+            SOCK_DIAG_BY_FAMILY if found.len() < MOST => found.extend(port(body, by_loopback)),
             _ => {}
         }
         messages = messages.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -127,14 +174,25 @@ fn take(mut messages: &[u8], found: &mut BTreeSet<u16>) -> io::Result<bool> {
 
 /// The port of a struct `inet_diag_msg`, if others can reach the socket: family, three bytes, port, peer's
 /// port, address.
-fn port(socket: &[u8]) -> Option<u16> {
+fn port(socket: &[u8], by_loopback: bool) -> Option<u16> {
     let [family, _, _, _, high, low, _, _, own @ ..] = socket else { return None };
     let own = match AddressFamily::from_raw((*family).into()) {
         AddressFamily::INET => IpAddr::from(*own.first_chunk::<4>()?),
         _ => IpAddr::from(*own.first_chunk::<16>()?),
     };
     let port = u16::from_be_bytes([*high, *low]);
-    (is_for_others(own) && !OF_CLIENTS.contains(&port)).then_some(port)
+    (is_reached(own, by_loopback) && !OF_CLIENTS.contains(&port)).then_some(port)
+}
+
+/// Whether a port of the host can lead to a socket that is bound to this address.
+pub(crate) fn is_reached(own: IpAddr, by_loopback: bool) -> bool {
+    let own = own.to_canonical();
+    is_for_others(own) || by_loopback && LOOPBACK.contains(&own)
+}
+
+/// Whether what is sent to the guest from outside reaches a socket that is bound to this address.
+fn is_for_others(own: IpAddr) -> bool {
+    !own.is_loopback() && !own.is_multicast() && own != Ipv4Addr::BROADCAST
 }
 
 #[cfg(test)]
@@ -142,6 +200,7 @@ mod tests {
     use std::net::{SocketAddr, UdpSocket};
 
     use socket2::{Domain, Socket, Type};
+    use taut_testbed::{Kernel, live};
 
     use super::*;
 
@@ -178,7 +237,7 @@ mod tests {
         let (any, sent) = (UdpSocket::bind("0.0.0.0:0").unwrap(), udp("127.0.0.1:9"));
         sent.send_to(b"x", &peer.local_addr().unwrap().into()).unwrap();
         let clients = [any, sent.into()];
-        let found = ports(&kernel).await.unwrap();
+        let found = ports(&kernel, false).await.unwrap();
         for server in &servers {
             assert!(found.contains(&number(server)), "{server:?} {found:?}");
         }
@@ -196,12 +255,53 @@ mod tests {
         };
         let first = twin(None);
         let twins = [twin(first.local_addr().ok()), twin(first.local_addr().ok())];
-        let found = ports(&kernel).await.unwrap();
+        let found = ports(&kernel, false).await.unwrap();
         assert!(found.contains(&number(&twins[0])) && gone.iter().all(|port| !found.contains(port)));
     }
 
     fn udp(to: &str) -> Socket {
         Socket::new(Domain::for_address(to.parse().unwrap()), Type::DGRAM, None).unwrap()
+    }
+
+    /// 127.0.0.5 is the outer address here.
+    #[test]
+    fn gw_160_who_receives_what_is_sent_to_an_address() {
+        if live::ready(&[]) {
+            Kernel::new().unwrap().enter(looked_up).unwrap();
+        }
+    }
+
+    fn looked_up() {
+        let (kernel, port) = (open().unwrap(), 7_001);
+        let served = |kind| {
+            ["127.0.0.5", "127.0.0.1", "::1"]
+                .map(|own| is_served(&kernel, kind, SocketAddr::new(own.parse().unwrap(), port)).unwrap())
+        };
+        for (own, only_v6, expected) in [
+            ("127.0.0.5", false, [true, false, false]),
+            ("127.0.0.1", false, [false, true, false]),
+            ("0.0.0.0", false, [true, true, false]),
+            ("::ffff:127.0.0.1", false, [false, true, false]),
+            ("::1", false, [false, false, true]),
+            ("::", true, [false, false, true]),
+            ("::", false, [true, true, true]),
+        ] {
+            let at = SocketAddr::new(own.parse().unwrap(), port);
+            for (kind, socket) in [(FlowKind::Tcp, Type::STREAM), (FlowKind::Udp, Type::DGRAM)] {
+                let socket = Socket::new(Domain::for_address(at), socket, None).unwrap();
+                if at.is_ipv6() {
+                    socket.set_only_v6(only_v6).unwrap();
+                }
+                assert_eq!(served(kind), [false; 3], "{own} {kind:?}");
+                socket.bind(&at.into()).unwrap();
+                if kind == FlowKind::Tcp {
+                    // A port that is bound is not served yet.
+                    assert_eq!(served(kind), [false; 3], "{own}");
+                    socket.listen(1).unwrap();
+                }
+                assert_eq!(served(kind), expected, "{own} {kind:?}");
+            }
+        }
     }
 
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
@@ -231,21 +331,22 @@ mod tests {
         all.extend(socket(2, 80, &[127, 0, 0, 1]));
         all.extend(message(SOCK_DIAG_BY_FAMILY, &[2, 7, 0, 0, 0, 81, 0, 0, 10]));
         let mut found = BTreeSet::new();
-        assert!(!take(&all, &mut found).unwrap());
+        assert!(!take(&all, false, &mut found).unwrap());
         assert_eq!(found, BTreeSet::from([53, 5_353, 60_999]));
         // The end, with messages before it; cut off anywhere it is not there.
         all.extend(message(NLMSG_DONE, &0_i32.to_ne_bytes()));
-        assert!(take(&all, &mut found).unwrap());
-        assert!((0..all.len()).all(|len| !take(&all[..len], &mut found).unwrap()));
-        let error = take(&message(NLMSG_ERROR, &(-libc::ENOENT).to_ne_bytes()), &mut found).unwrap_err();
+        assert!(take(&all, false, &mut found).unwrap());
+        assert!((0..all.len()).all(|len| !take(&all[..len], false, &mut found).unwrap()));
+        let error =
+            take(&message(NLMSG_ERROR, &(-libc::ENOENT).to_ne_bytes()), false, &mut found).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         // Not more than the gateway opens.
         let many: Vec<u8> = (1..3_000).flat_map(|port| socket(2, port, &[])).collect();
-        assert!(!take(&many, &mut found).unwrap());
+        assert!(!take(&many, false, &mut found).unwrap());
         assert_eq!(found.len(), MOST);
         // A length that makes no sense ends it.
-        assert!(!take(&[3, 0, 0, 0, 20, 0, 0, 0], &mut found).unwrap());
-        assert!(!take(&[0; 100], &mut found).unwrap());
+        assert!(!take(&[3, 0, 0, 0, 20, 0, 0, 0], false, &mut found).unwrap());
+        assert!(!take(&[0; 100], false, &mut found).unwrap());
     }
 
     /// 3,000 sockets of some 100 bytes are about 10 reads: two pauses at least.
@@ -271,7 +372,7 @@ mod tests {
             .collect();
         let kernel = open().unwrap();
         let began = taut_testbed::now();
-        ports(&kernel).await.unwrap();
+        ports(&kernel, false).await.unwrap();
         assert!(began.elapsed() >= 2 * PAUSE, "{:?}", began.elapsed());
         drop(twins);
     }

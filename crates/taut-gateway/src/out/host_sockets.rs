@@ -50,17 +50,7 @@ impl WayOut for HostSockets {
     async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         prepare(&SockRef::from(&socket))?;
-        let stream = socket.connect(to).await?;
-        // Once in 100,000 times tokio takes a socket for connected that is not yet.
-        while stream.peer_addr().is_err() {
-            if let Some(error) = stream.take_error()? {
-                return Err(error);
-            }
-            let _: io::Result<()> =
-                stream.try_io(Interest::WRITABLE, || Err(io::ErrorKind::WouldBlock.into()));
-            stream.writable().await?;
-        }
-        Ok(stream)
+        connected(socket, to).await
     }
 
     fn datagrams(&self, like: SocketAddr) -> io::Result<UdpSocket> {
@@ -85,6 +75,20 @@ impl WayOut for HostSockets {
         // A socket for datagrams like any other, as far as sending and receiving go.
         Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
     }
+}
+
+/// Connects.
+pub(crate) async fn connected(socket: TcpSocket, to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = socket.connect(to).await?;
+    // Once in 100,000 times tokio takes a socket for connected that is not yet.
+    while stream.peer_addr().is_err() {
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        let _: io::Result<()> = stream.try_io(Interest::WRITABLE, || Err(io::ErrorKind::WouldBlock.into()));
+        stream.writable().await?;
+    }
+    Ok(stream)
 }
 
 /// Offers clients of this host short segments: a client's kernel makes room for twenty of them, which over

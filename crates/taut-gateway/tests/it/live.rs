@@ -9,7 +9,7 @@
 use crate::support;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl World {
         let (server, running) = Running::start(&far, move || {
             let server = Server::new(settings, resolver, Box::new(|_| {}));
             for forward in forwards {
-                let port = server.forward_port(&stack, Ipv4Addr::from(GUEST).into(), forward).unwrap();
+                let port = server.forward_port(&stack, IpAddr::from(GUEST).into(), forward).unwrap();
                 tokio::spawn(port);
             }
             let serving = server.serve(&stack, Arc::new(way)).unwrap();

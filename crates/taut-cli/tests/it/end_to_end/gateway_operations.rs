@@ -17,18 +17,18 @@ use taut_testbed::{Kernel, PATIENCE, Subnet, eventually};
 use super::support::{Lab, Running, taut};
 
 /// An address of the namespace of the test, which is neither loopback nor on a link.
-const SERVER: &str = "198.51.100.1";
+pub(super) const SERVER: &str = "198.51.100.1";
 const PAGE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
 
 /// A gateway with its guest, and what it says.
-struct Gateway {
-    running: Running,
+pub(super) struct Gateway {
+    pub(super) running: Running,
     log: PathBuf,
 }
 
 impl Gateway {
     /// Starts a gateway for `script`.
-    fn run(lab: &Lab, name: &str, options: &[&str], script: &str) -> Self {
+    pub(super) fn run(lab: &Lab, name: &str, options: &[&str], script: &str) -> Self {
         let args = [&["gateway", "--run"], options, &["--", "sh", "-c", script]].concat();
         Self::by(lab, name, &mut taut(&args))
     }
@@ -58,7 +58,7 @@ impl Gateway {
     }
 
     /// The process of the command inside, when it runs.
-    fn guest(&self, comm: &str) -> u32 {
+    pub(super) fn guest(&self, comm: &str) -> u32 {
         let pid = self.running.id();
         let mut found = None;
         eventually("the guest", || {
@@ -74,7 +74,7 @@ impl Gateway {
 }
 
 /// Runs a closure in the network of a process.
-fn within<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> R {
+pub(super) fn within<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> R {
     let network = File::open(format!("/proc/{process}/ns/net")).unwrap();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -85,7 +85,7 @@ fn within<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
+pub(super) fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
     let lab = Lab::without_turn(name, &[&["ip", "sh"], programs].concat())?;
     lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
     Some(lab)
@@ -232,7 +232,7 @@ fn gw_64_several_threads_carry_the_flows() {
 }
 
 /// Bytes pass both ways between a client in the test's namespace and a listener.
-fn passes(lab: &Lab, at: &str, listener: &TcpListener) {
+pub(super) fn passes(lab: &Lab, at: &str, listener: &TcpListener) {
     let mut client = lab.kernel.enter(|| TcpStream::connect(at)).unwrap().unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.write_all(at.as_bytes()).unwrap();
@@ -287,7 +287,7 @@ fn gw_66_what_listens_inside_is_forwarded() {
     let guest = gateway.guest("sleep");
     let connect = |port: u16| lab.kernel.enter(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
     assert!(connect(7_001).is_err());
-    let all = within(guest, || ["0.0.0.0:7001", "127.0.0.1:7002", "0.0.0.0:7003"].map(TcpListener::bind));
+    let all = within(guest, || ["0.0.0.0:7001", "127.0.0.2:7002", "0.0.0.0:7003"].map(TcpListener::bind));
     let [open, local, other] = all.map(Result::unwrap);
     let mut first = None;
     eventually("the port is open", || {
@@ -295,7 +295,7 @@ fn gw_66_what_listens_inside_is_forwarded() {
         first.is_some()
     });
     open.accept().unwrap();
-    // That of the guest's loopback is not, and one that the host has itself is named.
+    // That of another address of the guest's loopback is not, and one that the host has itself is named.
     gateway.says("cannot forward 127.0.0.1:7003");
     assert!(connect(7_002).is_err());
     passes(&lab, "127.0.0.1:7001", &open);
@@ -312,7 +312,7 @@ fn gw_66_what_listens_inside_is_forwarded() {
 }
 
 /// A datagram to a port of the host's from a client of the lab's, and its answer: `None` where the port is closed.
-fn asked(client: &UdpSocket, at: &str) -> Option<String> {
+pub(super) fn asked(client: &UdpSocket, at: &str) -> Option<String> {
     client.connect(at).unwrap();
     client.send(b"question").ok()?;
     let mut answer = [0; 100];
@@ -321,7 +321,7 @@ fn asked(client: &UdpSocket, at: &str) -> Option<String> {
 }
 
 /// Answers each datagram with the socket's port, until a datagram says "end".
-fn answering(socket: UdpSocket) -> std::thread::JoinHandle<()> {
+pub(super) fn answering(socket: UdpSocket) -> std::thread::JoinHandle<()> {
     let port = socket.local_addr().unwrap().port().to_string();
     std::thread::spawn(move || {
         let mut question = [0; 100];
@@ -335,7 +335,7 @@ fn answering(socket: UdpSocket) -> std::thread::JoinHandle<()> {
 }
 
 /// Whether a UDP port of the lab's 127.0.0.1 is open, by the kernel's table.
-fn is_open(lab: &Lab, port: u16) -> bool {
+pub(super) fn is_open(lab: &Lab, port: u16) -> bool {
     let text = lab.kernel.enter(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap().unwrap();
     let own = format!("0100007F:{port:04X}");
     text.lines().any(|line| line.split_whitespace().nth(1) == Some(&own))
@@ -354,7 +354,7 @@ fn gw_91_what_serves_udp_inside_is_forwarded() {
     // Servers' last, so that the others were there when these are seen. One has a port of those that the
     // kernel chooses from.
     let others =
-        ["127.0.0.1:7002", "224.0.0.251:7004", "0.0.0.0:68", "0.0.0.0:0", "0.0.0.0:7005"].map(in_guest);
+        ["127.0.0.2:7002", "224.0.0.251:7004", "0.0.0.0:68", "0.0.0.0:0", "0.0.0.0:7005"].map(in_guest);
     within(guest, || others[4].connect("10.0.2.2:9")).unwrap();
     let of_kernel = others[3].local_addr().unwrap().port();
     let servers = ["0.0.0.0:7003", "0.0.0.0:45000", "0.0.0.0:7001"].map(in_guest).map(answering);

@@ -11,6 +11,7 @@ mod demo;
 mod gateway;
 mod gateway_guest;
 mod gateway_load;
+mod gateway_loopback;
 mod gateway_operations;
 mod gateway_ways;
 mod gone;
