@@ -14,6 +14,7 @@ use crate::network::{Change, NetworkSnapshot};
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
 use crate::qdisc::QdiscSnapshot;
+use crate::rooms::FlowRooms;
 use crate::sample::ConnSample;
 use crate::snapshot::{
     ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
@@ -312,6 +313,17 @@ impl Client {
     pub fn samples(&mut self) -> Result<Vec<ConnSample>, ClientError> {
         self.list(&Request::Samples, |reply| match reply {
             Reply::Samples(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Of each connection that a gateway or a proxy relays, where its bytes wait.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn rooms(&mut self) -> Result<Vec<FlowRooms>, ClientError> {
+        self.list(&Request::Rooms, |reply| match reply {
+            Reply::Rooms(found) => Ok(found),
             other => Err(other),
         })
     }

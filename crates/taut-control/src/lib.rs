@@ -33,6 +33,7 @@ pub mod openmetrics;
 pub mod place;
 pub mod protocol;
 pub mod qdisc;
+pub mod rooms;
 pub mod sample;
 pub mod server;
 mod session;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{Change, NetworkSnapshot};
 use crate::qdisc::QdiscSnapshot;
+use crate::rooms::FlowRooms;
 use crate::sample::ConnSample;
 use crate::snapshot::{
     ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
@@ -68,6 +69,8 @@ pub enum Request {
     Reports,
     /// Of each connection, the numbers that move: [`Reply::Samples`].
     Samples,
+    /// Of each connection that a gateway or a proxy relays, where its bytes wait: [`Reply::Rooms`].
+    Rooms,
     /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
     QdiscShow,
     /// Replaces them; the reply has the new ones: [`Reply::Qdiscs`].
@@ -171,6 +174,8 @@ pub enum Reply {
     Reports(Vec<ConnReportSnapshot>),
     /// To [`Request::Samples`], in parts.
     Samples(Vec<ConnSample>),
+    /// To [`Request::Rooms`], in parts; empty unless the program relays connections.
+    Rooms(Vec<FlowRooms>),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
     /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),

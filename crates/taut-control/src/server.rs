@@ -20,6 +20,7 @@ use taut_replay::Taped;
 use crate::place::{self, Bound};
 use crate::protocol::{Fault, Identity, Reply, ReplyLine};
 use crate::qdisc::QdiscSnapshot;
+use crate::rooms::FlowRooms;
 use crate::session::Session;
 
 /// The most clients at a time; further ones are refused with an error.
@@ -51,6 +52,11 @@ pub trait Source: Send + 'static {
     /// The reason why the device last did not take a packet. `None` unless the program knows of one.
     fn device_error(&self) -> Option<String> {
         None
+    }
+
+    /// Where the bytes of each relayed connection wait. Empty unless the program relays connections.
+    fn rooms(&self) -> Vec<FlowRooms> {
+        Vec::new()
     }
 
     /// The queue disciplines in front of the stack's device, the root first. Empty unless the program has

@@ -15,6 +15,7 @@ use taut_replay::Taped;
 
 use crate::network;
 use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
+use crate::rooms::FlowRooms;
 use crate::server::Source;
 use crate::{sample, snapshot};
 
@@ -34,6 +35,7 @@ enum Rest {
     Connections(Ids),
     Reports(Ids),
     Samples(Ids),
+    Rooms(vec::IntoIter<FlowRooms>),
 }
 
 /// A connected client.
@@ -170,6 +172,7 @@ impl Session {
             Request::Connections => gather(source).map(Rest::Connections),
             Request::Reports => gather(source).map(Rest::Reports),
             Request::Samples => gather(source).map(Rest::Samples),
+            Request::Rooms => Some(Rest::Rooms(source.rooms().into_iter())),
             _ => None,
         };
         if let Some(rest) = rest {
@@ -223,6 +226,7 @@ impl Session {
             Rest::Connections(ids) => batch(source, ids, snapshot::conn).map(Reply::Connections),
             Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
             Rest::Samples(ids) => batch(source, ids, sample::copy).map(Reply::Samples),
+            Rest::Rooms(rooms) => Some(Reply::Rooms(rooms.by_ref().take(BATCH).collect())),
         };
         let Some(reply) = reply else {
             self.is_closing = true;
@@ -230,6 +234,7 @@ impl Session {
         };
         let more = match &rest {
             Rest::Connections(ids) | Rest::Reports(ids) | Rest::Samples(ids) => ids.len() > 0,
+            Rest::Rooms(rooms) => rooms.len() > 0,
         };
         self.rest = more.then_some(rest);
         ReplyLine { more, ..ReplyLine::last(reply) }
@@ -347,6 +352,7 @@ fn answer(request: &Request, stack: &mut Taped, now: Instant, identity: &Identit
         | Request::Connections
         | Request::Reports
         | Request::Samples
+        | Request::Rooms
         | Request::QdiscShow
         | Request::QdiscReplace { .. }
         | Request::QdiscDelete => return None,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use taut_control::protocol::Counter;
 use taut_control::qdisc::QdiscSnapshot;
+use taut_control::rooms::FlowRooms;
 use taut_control::{About, Server, Source};
 use taut_core::{Instant, NetworkChange};
 use taut_device::Cidr;
@@ -24,6 +25,17 @@ pub(crate) struct Control {
     pub(crate) device_name: Option<String>,
     /// With their prefixes, where the builder knows them.
     addresses: Vec<String>,
+    pub(crate) relayed: Relayed,
+}
+
+/// Measures the rooms of relayed connections.
+#[derive(Clone, Default)]
+pub(crate) struct Relayed(pub(crate) Option<Arc<dyn Fn() -> Vec<FlowRooms> + Send + Sync>>);
+
+impl std::fmt::Debug for Relayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Relayed").field(&self.0.is_some()).finish()
+    }
 }
 
 /// The requested place of the socket.
@@ -47,7 +59,7 @@ impl Control {
     pub(crate) fn open(self, shards: &Arc<[Arc<Shard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
         let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
         let about = About { device, addresses: self.addresses };
-        let source = Reach(Arc::clone(shards));
+        let source = Reach { shards: Arc::clone(shards), relayed: self.relayed };
         match self.place {
             SocketPlace::Nowhere => Ok(None),
             SocketPlace::Default => Server::at_default(about, source).map(Some),
@@ -57,11 +69,14 @@ impl Control {
 }
 
 /// The server's access to the stack.
-struct Reach(Arc<[Arc<Shard>]>);
+struct Reach {
+    shards: Arc<[Arc<Shard>]>,
+    relayed: Relayed,
+}
 
 impl Source for Reach {
     fn now(&self) -> Instant {
-        self.0[0].clock().now()
+        self.shards[0].clock().now()
     }
 
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
@@ -69,26 +84,30 @@ impl Source for Reach {
     }
 
     fn shards(&self) -> usize {
-        self.0.len()
+        self.shards.len()
     }
 
     fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
-        let Some(shard) = self.0.get(shard).filter(|shard| !shard.is_closed()) else { return false };
+        let Some(shard) = self.shards.get(shard).filter(|shard| !shard.is_closed()) else { return false };
         shard.access(|access| use_stack(access.stack, access.now));
         true
     }
 
     fn device_error(&self) -> Option<String> {
-        self.0.iter().find_map(|shard| shard.last_device_error()).map(|error| error.to_string())
+        self.shards.iter().find_map(|shard| shard.last_device_error()).map(|error| error.to_string())
+    }
+
+    fn rooms(&self) -> Vec<FlowRooms> {
+        self.relayed.0.as_ref().map_or_else(Vec::new, |rooms| rooms())
     }
 
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
-        self.0.iter().flat_map(|shard| shard.qdiscs()).map(|entry| snapshot(&entry)).collect()
+        self.shards.iter().flat_map(|shard| shard.qdiscs()).map(|entry| snapshot(&entry)).collect()
     }
 
     fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
         let spec = spec.map(str::parse).transpose().map_err(|error: QdiscSpecError| error.to_string())?;
-        for shard in &*self.0 {
+        for shard in &*self.shards {
             shard.set_qdisc(spec.as_ref());
         }
         Ok(())
@@ -96,7 +115,7 @@ impl Source for Reach {
 
     fn change_network(&self, change: NetworkChange) -> Result<(), String> {
         let change = |shard: &Arc<Shard>| shard.change_network(change).map_err(|error| error.to_string());
-        self.0.iter().try_for_each(change)
+        self.shards.iter().try_for_each(change)
     }
 }
 

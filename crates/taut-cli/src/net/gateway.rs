@@ -380,7 +380,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         if let Some(machine) = machine {
             return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
         }
-        let mut builder = args.control.apply(Stack::builder())?;
+        let server = GatewayArgs::server(settings, resolver);
+        let mut builder = server.observed(args.control.apply(Stack::builder())?);
         for (_, own) in &pairs {
             builder = builder.address(&own.to_string());
         }
@@ -389,7 +390,6 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
             (None, None) => bail!("there is no guest"),
         };
-        let server = GatewayArgs::server(settings, resolver);
         let mut tasks = tokio::task::JoinSet::new();
         let target = target(&pairs, namespace.as_mut())?;
         for forward in forwards {
@@ -453,7 +453,7 @@ async fn serve_machines(
     let server = GatewayArgs::server(settings, resolver);
     let asked = ended_by_signal(args.file.config.is_some())?;
     args.control.show_page()?;
-    let builder = || args.control.open_socket(Stack::builder());
+    let builder = || server.observed(args.control.open_socket(Stack::builder()));
     let serving = async {
         match &args.out {
             None => machine.serve(&server, Arc::new(HostSockets), forwards, builder).await,

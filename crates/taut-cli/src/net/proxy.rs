@@ -179,11 +179,11 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut records = Vec::new();
     let result = runtime.block_on(async {
-        let stack = args.link.control.apply(builder)?.build()?;
-        records = stack.recording_handles();
-        stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let settings = Settings { rules, ..Settings::default() };
         let server = Server::new(settings, resolver, Box::new(gateway_log::write));
+        let stack = server.observed(args.link.control.apply(builder)?).build()?;
+        records = stack.recording_handles();
+        stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let asked = interrupt::asked_to_end()?;
         let mut all = args.open(&stack, &server, login.as_ref()).await?;
         let ended = stack::while_up(&stack, async {

@@ -9,11 +9,13 @@ use clap::Args;
 use serde::Serialize;
 use taut_control::Client;
 use taut_control::network::LeaseSnapshot;
+use taut_control::rooms::FlowRooms;
 use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot, TsqSnapshot};
 use taut_core::Gate;
 
 use crate::args::control::{SocketArgs, asked};
 use crate::args::network;
+use crate::observe::rooms::{self, Relayed};
 use crate::observe::ss_filter::endpoint;
 use crate::shared::{output, text};
 
@@ -69,6 +71,11 @@ struct Look {
     connections: Vec<ConnReportSnapshot>,
     /// All connections, past and present.
     stack: ReportSnapshot,
+    /// Those that a gateway or a proxy relays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rooms: Vec<FlowRooms>,
+    #[serde(skip)]
+    relayed: Relayed,
     /// The address that a server of DHCP has leased.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<LeaseSnapshot>,
@@ -103,10 +110,12 @@ fn take(client: &mut Client, ends: &[End]) -> anyhow::Result<Look> {
     connections
         .retain(|conn| ends.is_empty() || ends.iter().any(|end| end.is(conn.local) || end.is(conn.peer)));
     let stack = asked(client.report())?;
+    let relayed = Relayed::of(client, true);
+    let rooms = connections.iter().filter_map(|conn| relayed.get(conn.local, conn.peer).copied()).collect();
     // A stack of an earlier version does not tell.
     let network = client.network().unwrap_or_default();
     let lease_line = network::lease_line(&network).unwrap_or_default();
-    Ok(Look { connections, stack, lease: network.lease, lease_line })
+    Ok(Look { connections, stack, rooms, relayed, lease: network.lease, lease_line })
 }
 
 /// The difference between two reports. Queues are those of the later one.
@@ -122,6 +131,8 @@ fn added(before: &Look, after: &Look) -> Look {
     Look {
         connections: connections.collect(),
         stack: difference(&before.stack, &after.stack),
+        rooms: after.rooms.clone(),
+        relayed: after.relayed.clone(),
         lease: after.lease,
         lease_line: after.lease_line.clone(),
     }
@@ -154,15 +165,22 @@ fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
         return output::print_json(look);
     }
     if args.ends.is_empty() {
-        return output::print(&(of_stack(&look.connections, &look.stack) + &look.lease_line));
+        return output::print(&(of_stack(&look.connections, &look.stack, &look.relayed) + &look.lease_line));
     }
-    output::print(&look.connections.iter().map(of_one).collect::<String>())
+    output::print(&look.connections.iter().map(|conn| of_one(conn, &look.relayed)).collect::<String>())
 }
 
-/// The text about a stack: each connection that has written, and all of them.
-pub(crate) fn of_stack(connections: &[ConnReportSnapshot], stack: &ReportSnapshot) -> String {
-    let written = connections.iter().filter(|conn| total(&conn.report) > 0);
-    written.map(of_one).collect::<String>() + &paragraph("all connections since the stack began", stack)
+/// The text about a stack: each connection that has written or is relayed, and all of them.
+pub(crate) fn of_stack(
+    connections: &[ConnReportSnapshot],
+    stack: &ReportSnapshot,
+    relayed: &Relayed,
+) -> String {
+    let is_shown =
+        |conn: &&ConnReportSnapshot| total(&conn.report) > 0 || relayed.get(conn.local, conn.peer).is_some();
+    let shown = connections.iter().filter(is_shown);
+    shown.map(|conn| of_one(conn, relayed)).collect::<String>()
+        + &paragraph("all connections since the stack began", stack)
 }
 
 /// What spaces the packets of a connection that has no timer for it.
@@ -179,13 +197,16 @@ fn total(report: &ReportSnapshot) -> u64 {
 }
 
 /// The text about one connection.
-fn of_one(conn: &ConnReportSnapshot) -> String {
+fn of_one(conn: &ConnReportSnapshot, relayed: &Relayed) -> String {
     let mut text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
     if conn.pacing_delegated {
         text = with_note(&text, DELEGATED);
     }
     if let Some(note) = small_queue(&conn.tsq) {
         text = with_note(&text, &note);
+    }
+    if let Some(rooms) = relayed.get(conn.local, conn.peer) {
+        text = with_note(&text, &rooms::lines(rooms));
     }
     text
 }

@@ -4,6 +4,7 @@ pub(crate) mod explain;
 pub(crate) mod metrics;
 pub(crate) mod nstat;
 pub(crate) mod replay;
+pub(crate) mod rooms;
 pub(crate) mod ss;
 pub(crate) mod ss_filter;
 pub(crate) mod ss_format;

@@ -17,6 +17,7 @@ use taut_lab::pcapng;
 use taut_link::parse_time;
 use taut_replay::{Difference, Played, Player, RecordEnd, Seen};
 
+use crate::observe::rooms::Relayed;
 use crate::observe::{explain, nstat, ss};
 use crate::shared::{output, progress};
 
@@ -274,7 +275,7 @@ fn text(outcome: &Outcome, view: Option<View>) -> String {
     }
     if shows(View::Explain) {
         out += "\n";
-        out += &explain::of_stack(&stack.reports, &stack.report);
+        out += &explain::of_stack(&stack.reports, &stack.report, &Relayed::default());
     }
     out
 }

@@ -11,6 +11,7 @@ use taut_control::snapshot::{ConnSnapshot, DatagramSnapshot, FlowSnapshot, Liste
 
 use crate::args::control::{SocketArgs, asked};
 use crate::args::network;
+use crate::observe::rooms::{self, Relayed};
 use crate::observe::ss_filter::Filter;
 use crate::observe::ss_format::{self, Detail};
 use crate::shared::output;
@@ -50,7 +51,7 @@ pub(crate) struct SsArgs {
     /// With -i, show the options that both sides agreed on
     #[arg(short, long)]
     options: bool,
-    /// Show facts that ss does not have: state of congestion control, shut gate, own window, low-water mark
+    /// Show facts that ss does not have, such as the shut gate; of a gateway, where bytes wait
     #[arg(short, long)]
     extended: bool,
     /// Show the process
@@ -125,17 +126,14 @@ pub(crate) fn run(args: &SsArgs) -> anyhow::Result<()> {
         datagrams.retain(|socket| socket.peer.is_none() || !args.listening);
         datagrams.retain(|socket| filter.passes(state(socket), socket.local, socket.peer));
     }
+    let relayed = Relayed::of(&mut client, tcp && (args.extended || args.json));
     if args.json {
         return output::print_json(&serde_json::json!({
-            "listeners": listeners, "flows": flows, "connections": connections, "datagrams": datagrams
+            "listeners": listeners, "flows": flows, "connections": connections, "datagrams": datagrams,
+            "rooms": relayed.all()
         }));
     }
-    let process = if args.processes {
-        let who = asked(client.identity())?;
-        format!("users:((\"{}\",pid={}))", who.program, who.pid)
-    } else {
-        String::new()
-    };
+    let process = if args.processes { users(&asked(client.identity())?) } else { String::new() };
     let detail = Detail {
         info: args.info,
         memory: args.memory,
@@ -143,7 +141,7 @@ pub(crate) fn run(args: &SsArgs) -> anyhow::Result<()> {
         extended: args.extended,
         numeric: args.numeric,
     };
-    let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail };
+    let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail, relayed };
     output::print(&layout.text(&listeners, &flows, &connections, &datagrams))
 }
 
@@ -154,12 +152,11 @@ pub(crate) fn detailed(
     connections: &[ConnSnapshot],
 ) -> String {
     let detail = Detail { info: true, ..Detail::default() };
-    Layout { header: true, state: true, process: String::new(), detail }.text(
-        listeners,
-        flows,
-        connections,
-        &[],
-    )
+    Layout { header: true, state: true, detail, ..Layout::default() }.text(listeners, flows, connections, &[])
+}
+
+fn users(who: &Identity) -> String {
+    format!("users:((\"{}\",pid={}))", who.program, who.pid)
 }
 
 fn totals(who: &Identity, summary: Summary) -> String {
@@ -183,6 +180,7 @@ struct Layout {
     state: bool,
     process: String,
     detail: Detail,
+    relayed: Relayed,
 }
 
 impl Layout {
@@ -302,7 +300,8 @@ impl Row {
             peer: parts(conn.peer),
             process: layout.process.clone(),
             detail: if layout.detail.is_any() {
-                ss_format::detail_line(conn, &layout.detail)
+                let rooms = layout.relayed.get(conn.local, conn.peer);
+                ss_format::detail_line(conn, &layout.detail) + &rooms.map(rooms::tokens).unwrap_or_default()
             } else {
                 String::new()
             },

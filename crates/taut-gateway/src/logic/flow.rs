@@ -216,6 +216,11 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// A connection whose task passes bytes.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.kind == FlowKind::Tcp && matches!(self.stage, Stage::Open(_)) && !self.is_question
+    }
+
     pub(crate) const fn new(now: Duration, kind: FlowKind, guest: Guest, to: SocketAddr) -> Self {
         Self {
             kind,

@@ -56,6 +56,12 @@ impl<T> Flows<T> {
         entry.filter(|(serial, _)| *serial == id.serial).map(|(_, flow)| flow)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowId, &T)> {
+        self.places
+            .iter()
+            .map(|(place, (serial, flow))| (FlowId { serial: *serial, place: place as u32 }, flow))
+    }
+
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<T> {
         self.get(id)?;
         let (_, flow) = self.places.remove(id.place as usize);

@@ -100,7 +100,7 @@ enum Due {
 #[derive(Debug, Default)]
 pub struct Gateway {
     settings: Settings,
-    flows: Flows<Flow>,
+    pub(crate) flows: Flows<Flow>,
     pending: BTreeMap<QuestionId, Pending>,
     guests: Guests,
     names: Names,

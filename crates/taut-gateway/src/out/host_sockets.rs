@@ -24,6 +24,7 @@ use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
 use taut::device::sys::tcp_info;
+use taut::taut_control::rooms::Queues;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
@@ -167,6 +168,13 @@ impl Upstream for TcpStream {
         path(&tcp_info(self).ok()?)
     }
 
+    fn queues(&self) -> Option<Queues> {
+        let control = SockRef::from(self).tcp_congestion().unwrap_or_default();
+        let unread = ioctl_fionread(self).ok()?;
+        // The one whose sockets the kernel always paces.
+        Some(Queues { unread, is_paced: control.starts_with(b"bbr"), ..queues(&tcp_info(self).ok()?)? })
+    }
+
     fn acknowledge(&self) {
         // The kernel forgets it with the next answer.
         _ = SockRef::from(self).set_tcp_quickack(true);
@@ -193,11 +201,42 @@ impl Upstream for TcpStream {
     }
 }
 
-/// From a `struct tcp_info` (linux/tcp.h); nothing of a kernel that has no rates in it.
+/// A number of a `struct tcp_info` (linux/tcp.h); none of a kernel that has no such field.
+fn word(info: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?))
+}
+
+/// The same of 64 bits.
+fn long(info: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*info.get(at..)?.first_chunk()?))
+}
+
+/// The queues of a socket, without unread bytes and pacing; nothing of a kernel before 4.19.
+fn queues(info: &[u8]) -> Option<Queues> {
+    let [unacked, cwnd] = [word(info, 24)?, word(info, 80)?];
+    let (acked, sent, again) = (long(info, 120)?, long(info, 200)?, long(info, 208)?);
+    // The count of acknowledged bytes includes the SYN, and in the end the FIN.
+    let in_flight = sent.saturating_sub(again).saturating_sub(acked).max(u64::from(unacked > 0));
+    Some(Queues {
+        unread: 0,
+        // Since 6.2.
+        offered: word(info, 232).map(u64::from),
+        unsent: word(info, 144)?.into(),
+        in_flight,
+        // Since 5.4.
+        window: word(info, 228).map(u64::from),
+        segment: word(info, 16)?,
+        is_congested: unacked >= cwnd,
+        is_paced: false,
+        rate: long(info, 160)?,
+    })
+}
+
+/// From a `struct tcp_info`; nothing of a kernel that has no rates in it.
 fn path(info: &[u8]) -> Option<Path> {
-    let word = |at| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+    let word = |at| word(info, at);
     Some(Path {
-        rate: u64::from_ne_bytes(*info.get(160..)?.first_chunk()?),
+        rate: long(info, 160)?,
         snd_mss: word(16)?,
         rcv_mss: word(20)?,
         // All ones if none was measured.

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use taut::observe::State;
+use taut::observe::{Blocked, State};
+use taut::taut_control::rooms::Queues;
 use taut::{
     ConnOptions, DatagramOptions, IcmpReport, PingSocket, Received, Refusal, SendMeta, Stack, TcpStream,
     UdpSocket,
@@ -87,6 +88,21 @@ impl Upstream for TcpStream {
         let info = self.info().ok()?;
         let min_rtt = info.min_rtt.map_or(Duration::ZERO, Into::into);
         Some(Path { rate: info.delivery_rate, snd_mss: info.snd_mss, rcv_mss: info.rcv_mss, min_rtt })
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        let info = self.info().ok()?;
+        Some(Queues {
+            unread: info.rcv_queue_bytes,
+            offered: Some(info.rcv_wnd.into()),
+            unsent: info.notsent_bytes,
+            in_flight: info.bytes_sent.saturating_sub(info.bytes_retrans).saturating_sub(info.bytes_acked),
+            window: Some(info.snd_wnd.into()),
+            segment: info.snd_mss,
+            is_congested: info.blocked == Blocked::Cwnd || info.unacked >= info.snd_cwnd,
+            is_paced: matches!(info.blocked, Blocked::Pacing { .. }),
+            rate: info.delivery_rate,
+        })
     }
 
     fn hold_unsent(&self, bytes: u32) {

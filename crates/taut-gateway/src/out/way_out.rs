@@ -10,6 +10,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
+use taut::taut_control::rooms::Queues;
 use taut::{FlowKind, Refusal};
 
 use crate::logic::flow::Failure;
@@ -91,6 +92,12 @@ pub trait Upstream: Send + Sync + 'static {
 
     /// The rate of the connection and its round trip. Without them, rooms stay large (`run/rooms.rs`).
     fn path(&self) -> Option<Path> {
+        None
+    }
+
+    /// How many bytes wait in the connection's queues. Without them, `taut explain` does not show the rooms
+    /// of this way's connections (`run/looks.rs`).
+    fn queues(&self) -> Option<Queues> {
         None
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod apart;
 pub(crate) mod datagrams;
 pub(crate) mod host_files;
 pub(crate) mod join;
+pub(crate) mod looks;
 pub(crate) mod ports;
 pub(crate) mod relay;
 pub(crate) mod resolver;

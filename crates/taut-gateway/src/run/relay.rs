@@ -37,11 +37,13 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use taut::observe::State;
+use taut::taut_control::rooms::{FlowRooms, Way};
 use taut::{TcpStream, WriteFlags};
 
 use crate::logic::flow::{End, NextStep, Side};
@@ -64,13 +66,14 @@ pub(crate) fn relay<'a>(
     upstream: &'a impl Upstream,
     flow: &'a Handle,
 ) -> impl Future<Output = NextStep> {
-    pass::<false, Rooms, Unbound>(Ends { guest, upstream, flow: Seen { flow } })
+    pass::<false, Rooms, Unbound>(Ends { guest, upstream, flow: Seen { flow }, waiting: Default::default() })
 }
 
 /// The same with a stack's stream as the upstream.
 pub(crate) async fn relay_by_stack(guest: &impl Upstream, upstream: &TcpStream, flow: &Handle) -> NextStep {
     let flow = Seen { flow };
-    Seen::<true>::then(pass::<true, Unbound, Rooms>(Ends { guest: upstream, upstream: guest, flow }).await)
+    let ends = Ends { guest: upstream, upstream: guest, flow, waiting: Default::default() };
+    Seen::<true>::then(pass::<true, Unbound, Rooms>(ends).await)
 }
 
 /// A connection: the stack's stream, the other side's, and the flow that they are.
@@ -78,6 +81,8 @@ struct Ends<'a, U, const IS_TURNED: bool> {
     guest: &'a TcpStream,
     upstream: &'a U,
     flow: Seen<'a, IS_TURNED>,
+    /// Bytes from the stack's stream, and to it, that the other side had no room for.
+    waiting: [AtomicU32; 2],
 }
 
 /// A flow, of which the stack's stream is the guest's side, or if it is turned, the upstream's.
@@ -119,11 +124,20 @@ impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
     }
 }
 
-impl<U, const IS_TURNED: bool> Ends<'_, U, IS_TURNED> {
+impl<U: Upstream, const IS_TURNED: bool> Ends<'_, U, IS_TURNED> {
     /// Its time is over, and no segment has come to the stack's stream either.
     fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<()> {
         let silence = || self.guest.info().map_or(Duration::MAX, |info| info.last_ack_recv.into());
-        self.flow.flow.poll_due(cx, silence)
+        self.flow.flow.poll_due(cx, silence, || self.rooms())
+    }
+
+    fn rooms(&self) -> Option<FlowRooms> {
+        let info = self.guest.info().ok()?;
+        let (stack, other) = (Upstream::queues(self.guest)?, self.upstream.queues()?);
+        let [from, to] = [&self.waiting[0], &self.waiting[1]].map(|bytes| bytes.load(Relaxed).into());
+        let (from, to) = (Way::new(&stack, from, &other), Way::new(&other, to, &stack));
+        let (up, down) = if IS_TURNED { (to, from) } else { (from, to) };
+        Some(FlowRooms { local: info.local, peer: info.peer, up, down })
     }
 }
 
@@ -299,6 +313,7 @@ fn up<const IS_TURNED: bool>(
             .await?;
             drop(write);
             if !at_once {
+                ends.waiting[0].store(0, Relaxed);
                 rooms.waited(ends.upstream, ends.guest);
             }
             share.passed(&ends.flow, Side::Guest, count, held);
@@ -346,6 +361,8 @@ async fn write_all<const IS_TURNED: bool>(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = chunks[first..].iter().map(Bytes::len).sum::<usize>();
+                ends.waiting[0].store(left as u32, Relaxed);
                 upstream_writable(ends).await?;
             }
             Err(_) => return Err(Broken(Side::Upstream)),
@@ -433,11 +450,16 @@ async fn carry_down<const IS_TURNED: bool>(
         let flags = WriteFlags { more: matches!(is_last, Ok(true)), ..WriteFlags::default() };
         let write_all = poll_fn(|cx| {
             while !bytes.is_empty() {
-                share.has_room = ready!(guest.poll_write_bytes_and_look(cx, &mut bytes, flags))?;
+                let written = guest.poll_write_bytes_and_look(cx, &mut bytes, flags);
+                if written.is_pending() {
+                    ends.waiting[1].store(bytes.len() as u32, Relaxed);
+                }
+                share.has_room = ready!(written)?;
             }
             Poll::Ready(Ok(()))
         });
         unless_broken(upstream, write_all).await?;
+        ends.waiting[1].store(0, Relaxed);
     }
     share.passed(&ends.flow, Side::Upstream, count, held);
     // A reset comes behind the bytes before it.

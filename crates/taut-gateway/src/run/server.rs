@@ -4,6 +4,7 @@
 //! deadline. A flow's task has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no
 //! more.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use taut::FlowKind;
+use taut::taut_control::rooms::FlowRooms;
+use taut::{FlowKind, StackBuilder};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -19,11 +21,15 @@ use crate::logic::event::Event;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Gateway, Question, QuestionId, Settings};
+use crate::run::looks::Looks;
 use crate::run::ports::Ports;
 use crate::run::resolver::{NameService, Resolver};
 
 /// Who hears of events.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// How long a client of a control socket waits for the answers of connections. One that is later is left out.
+const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A running gateway, to look at and to change. Clones are handles to the same one.
 #[derive(Clone)]
@@ -42,6 +48,7 @@ struct Shared {
 struct Inner {
     gateway: Gateway,
     stops: Stops,
+    looks: Looks,
     /// What the timer waits for.
     armed: Option<Duration>,
 }
@@ -56,7 +63,12 @@ impl Server {
     /// A gateway that asks `resolver` for names. Must be called in a tokio runtime.
     #[must_use]
     pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
-        let inner = Inner { gateway: Gateway::new(settings), stops: Stops::default(), armed: None };
+        let inner = Inner {
+            gateway: Gateway::new(settings),
+            stops: Stops::default(),
+            looks: Looks::default(),
+            armed: None,
+        };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
         let names = NameService::new(resolver);
         Self(Arc::new(Shared { inner, began, earlier, names, ports: Ports::default(), log }))
@@ -65,6 +77,32 @@ impl Server {
     /// Looks at the gateway.
     pub fn look<R>(&self, look: impl FnOnce(&Gateway) -> R) -> R {
         look(&self.0.lock().gateway)
+    }
+
+    /// Where the bytes of each open connection wait. The connections' tasks are woken and answer by
+    /// themselves; one that has not within this time is left out. Blocks: not for a thread that runs tasks.
+    #[must_use]
+    pub fn rooms(&self, patience: Duration) -> Vec<FlowRooms> {
+        let until = self.0.began.elapsed() + patience;
+        let ((serial, answers), wakers) = {
+            let inner = &mut *self.0.lock();
+            let relayed = inner.gateway.flows.iter().filter(|(_, flow)| flow.is_relayed());
+            let queried: BTreeSet<FlowId> = relayed.map(|(id, _)| id).collect();
+            let wakers: Vec<Waker> = queried.iter().filter_map(|id| inner.stops.waker(*id)).collect();
+            (inner.looks.begin(queried), wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        let left = || until.saturating_sub(self.0.began.elapsed());
+        let found = std::iter::from_fn(|| answers.recv_timeout(left()).ok()).collect();
+        self.0.lock().looks.give_up(serial);
+        found
+    }
+
+    /// The control socket of the stack, whose flows are served here, has them for `taut explain`.
+    #[must_use]
+    pub fn observed(&self, builder: StackBuilder) -> StackBuilder {
+        let server = self.clone();
+        builder.control_rooms(move || server.rooms(LOOK_PATIENCE))
     }
 
     /// Changes limits, times and rules; flows stay.
@@ -239,9 +277,28 @@ impl Handle {
         poll_fn(|cx| self.poll_stopped(cx))
     }
 
-    /// The same for a connection, whose guest has been silent for so long.
-    pub(crate) fn poll_due(&self, cx: &Context<'_>, silence: impl FnOnce() -> Duration) -> Poll<()> {
-        if self.poll_stopped(cx).is_pending() {
+    /// The same for a connection, whose guest has been silent for so long. Answers the looks at it.
+    pub(crate) fn poll_due(
+        &self,
+        cx: &Context<'_>,
+        silence: impl FnOnce() -> Duration,
+        rooms: impl FnOnce() -> Option<FlowRooms>,
+    ) -> Poll<()> {
+        let (over, replaced, waiting) = {
+            let inner = &mut *self.server.0.lock();
+            let (over, replaced) = inner.stops.poll(self.id, cx.waker());
+            (over, replaced, inner.looks.answer(self.id))
+        };
+        drop(replaced);
+        if !waiting.is_empty()
+            && let Some(rooms) = rooms()
+        {
+            // One that has waited for too long is gone.
+            for to in waiting {
+                _ = to.send(rooms);
+            }
+        }
+        if over.is_pending() {
             return Poll::Pending;
         }
         let silence = silence();
@@ -265,6 +322,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let mut inner = self.server.0.lock();
         let waker = inner.stops.remove(self.id);
+        inner.looks.answer(self.id);
         inner.gateway.closed(self.id);
         drop(inner);
         drop(waker);

@@ -7,6 +7,7 @@ mod forwarded;
 mod icmp;
 mod last_bytes;
 mod live;
+mod looks;
 mod names;
 mod namespace;
 mod offloads;

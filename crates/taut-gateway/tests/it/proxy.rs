@@ -35,7 +35,7 @@ pub(crate) struct World {
     _running: Running,
     near: Kernel,
     pub(crate) far: Kernel,
-    server: Server,
+    pub(crate) server: Server,
 }
 
 /// Two namespaces, and a stack whose TUN is in the far one.
@@ -137,7 +137,7 @@ impl World {
     }
 
     /// Both ends of one connection through the proxy.
-    fn pair(&self) -> (TcpStream, TcpStream) {
+    pub(crate) fn pair(&self) -> (TcpStream, TcpStream) {
         let (listener, address) = self.listener(SERVER);
         let (code, client) = self.socks5(address);
         assert_eq!(code, 0);
@@ -166,7 +166,7 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-fn plain() -> Option<World> {
+pub(crate) fn plain() -> Option<World> {
     World::new(Settings::default(), Resolver::default(), None)
 }
 

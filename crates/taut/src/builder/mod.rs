@@ -213,6 +213,18 @@ impl StackBuilder {
         self
     }
 
+    /// The rooms of the connections that this program relays, for `taut explain`. The function runs on the
+    /// control socket's thread, at each request.
+    #[cfg(all(feature = "control", target_os = "linux"))]
+    #[must_use]
+    pub fn control_rooms(
+        mut self,
+        rooms: impl Fn() -> Vec<taut_control::rooms::FlowRooms> + Send + Sync + 'static,
+    ) -> Self {
+        self.control.relayed = crate::control::Relayed(Some(std::sync::Arc::new(rooms)));
+        self
+    }
+
     /// Sets the name by which the control socket calls the device; by default the name of the TUN interface, if the
     /// builder opens one.
     #[cfg(all(feature = "control", target_os = "linux"))]

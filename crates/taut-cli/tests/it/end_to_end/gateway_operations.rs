@@ -1,5 +1,5 @@
 //! `taut gateway` as it is run for long: its file, ways out, forwarded ports, log, rights, and what happens
-//! to the host: GW-62 to 70, 89 and 91 of `docs/spec/gateway.md`.
+//! to the host: GW-62 to 70, 89, 91 and 159 of `docs/spec/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -577,4 +577,24 @@ fn gw_70_exhausted_descriptors_are_named_and_the_others_live_on() {
     // A line for each second at most, and not for each flow.
     let lines = gateway.said().matches("no descriptor").count();
     assert!(lines < 100, "{}", gateway.said());
+}
+
+#[test]
+fn gw_159_explain_and_ss_name_the_rooms() {
+    let Some(lab) = lab("gateway-rooms", &["sleep"]) else { return };
+    let socket = lab.dir.join("control").display().to_string();
+    let _listener = lab.kernel.enter(|| TcpListener::bind((SERVER, 7_000))).unwrap().unwrap();
+    let gateway = Gateway::run(&lab, "log", &["--control", &socket], "exec sleep 100");
+    let mut client = within(gateway.guest("sleep"), || TcpStream::connect((SERVER, 7_000))).unwrap();
+    client.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    while client.write(&[0; 65_536]).is_ok() {}
+    for (args, text) in [
+        (&["explain"][..], "the receiver's window is the gate"),
+        (&["explain", "--json"], r#""gate":"receiver-window""#),
+        (&["ss", "-te"], ",gate:receiver-window)"),
+        (&["ss", "--json"], r#""gate":"receiver-window""#),
+    ] {
+        let output = || lab.output(&mut taut(&[args, &["--socket", &socket]].concat()));
+        eventually(text, || String::from_utf8(output().stdout).unwrap().contains(text));
+    }
 }
