@@ -1,7 +1,8 @@
 //! Bytes of a connection both of whose ends are sockets of the host's kernel, and its end as it came: a
 //! forwarded port whose service is at the guest's loopback (`doors/loopback.rs`). As in `relay.rs`, a way
 //! takes bytes when the other side has room, and holds what a connection may hold in any case. Only
-//! bytes count against its idle time: the kernel answers keepalives itself.
+//! bytes count against its idle time: the kernel answers keepalives itself. No stack has such a connection,
+//! so `taut explain` does not show it.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -35,7 +36,7 @@ pub(crate) async fn join(guest: &impl Upstream, client: &impl Upstream, flow: &H
             // While the other side makes it wait.
             () = guest.broken() => reset(Side::Guest),
             () = client.broken() => reset(Side::Upstream),
-            () = poll_fn(|cx| flow.poll_due(cx, || Duration::MAX)) => return NextStep::ResetBoth,
+            () = poll_fn(|cx| flow.poll_due(cx, || Duration::MAX, || None)) => return NextStep::ResetBoth,
         };
         match flow.ended(side, how) {
             NextStep::Finish(side) if finish(side).is_err() => return flow.ended(side, End::Reset),

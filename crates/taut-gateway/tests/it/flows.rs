@@ -530,6 +530,7 @@ fn gw_145_a_new_flow_has_the_place_of_the_guests_own_oldest_one() {
         }
         // A guest without a flow has no place to give, and others keep theirs.
         assert_eq!(begin(&mut gateway, secs(20), kind, guest(3)), None);
+        assert_eq!(begin(&mut gateway, secs(20), kind, guest(0)), None);
         assert!(others.iter().all(|id| gateway.stage(*id) == Some(Stage::Open([false; 2]))));
         // A flow does not give up its own place.
         gateway.closed(others[0]);
