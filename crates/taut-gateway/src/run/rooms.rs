@@ -75,9 +75,10 @@ fn room(far: &Path) -> u64 {
 }
 
 /// Bytes that the near side may have sent and that are not read: a room, and what it needs for its own round
-/// trips.
+/// trips. Its segments may have the length of ours, whatever it has sent so far: into a window of less than
+/// one, Linux sends only when its timer of 200 ms probes it.
 fn window(far: &Path, near: &Path) -> u64 {
-    let segments = SEGMENTS * near.rcv_mss;
+    let segments = SEGMENTS * near.rcv_mss.max(near.snd_mss);
     (room(far) + drained(far.rate, 2 * near.min_rtt)).max(segments.into())
 }
 
@@ -180,6 +181,8 @@ mod tests {
             // A client behind a long line of its own.
             (20_000_000, near(1_448, 100_000), (10_000, 510_000)),
             (10_000_000_000, guest, (131_072, 381_072)),
+            // A guest that has sent short segments.
+            (20_000_000, Path { snd_mss: 16_370, ..near(536, 100) }, (10_000, 32_740)),
         ] {
             let far = Path { rate: bits / 8, snd_mss: 1_448, ..Path::default() };
             assert_eq!((room(&far), window(&far, &near)), expected, "{bits} {near:?}");
