@@ -18,7 +18,9 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 pub use capture::{Capture, Captured};
 pub use fork::{Forked, exit_now, fork_alone};
-pub use kernel_socket::{FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info};
+pub use kernel_socket::{
+    FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info, unlock_buffers,
+};
 pub use realtime::become_realtime;
 pub(crate) use realtime::{set_nice, set_scheduler};
 pub use taut_driver::sys::{Epoll, EventFd, Events, Interest, TimerFd, monotonic_ns};

@@ -1,7 +1,7 @@
-//! The kernel's facts about its own TCP sockets, and one socket option that no library sets. `tcp(7)`, `socket(7)`.
+//! The kernel's facts about its own TCP sockets, and socket options that no library sets. `tcp(7)`, `socket(7)`.
 //!
 //! Structures are returned as the bytes that the kernel filled in, because later kernels have more members.
-//! Called by `taut-testbed`, which compares a stack with the kernel.
+//! Called by `taut-testbed`, which compares a stack with the kernel, and by `taut-gateway`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -33,19 +33,15 @@ pub fn memory_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
 /// # Errors
 /// When the socket does not support pacing.
 pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
-    let value = bytes_per_second.to_ne_bytes();
-    #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the kernel reads the eight bytes given, which outlive the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            value.as_ptr().cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    check(result)
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes_per_second.to_ne_bytes())
+}
+
+/// `SO_BUF_LOCK`: the kernel chooses the sizes of a socket's buffers again, also after `SO_RCVBUF`.
+///
+/// # Errors
+/// When the kernel is older than 5.14.
+pub fn unlock_buffers(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, &0u32.to_ne_bytes())
 }
 
 /// TCP Fast Open of a kernel's socket.
@@ -66,19 +62,14 @@ pub fn set_fast_open(socket: impl AsFd, option: FastOpen) -> io::Result<()> {
         FastOpen::Listen(pending) => (libc::TCP_FASTOPEN, pending),
         FastOpen::Connect => (libc::TCP_FASTOPEN_CONNECT, 1),
     };
-    let value = value.to_ne_bytes();
+    set(socket, libc::IPPROTO_TCP, name, &value.to_ne_bytes())
+}
+
+fn set(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
+    let (fd, len) = (socket.as_fd().as_raw_fd(), value.len() as libc::socklen_t);
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the kernel reads the four bytes given, which outlive the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            name,
-            value.as_ptr().cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    check(result)
+    // SAFETY: the kernel reads the bytes given, which outlive the call.
+    check(unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), len) })
 }
 
 /// Reads an option that is plain data.

@@ -23,7 +23,7 @@ use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut::Refusal;
-use taut::device::sys::tcp_info;
+use taut::device::sys::{tcp_info, unlock_buffers};
 use taut::taut_control::rooms::Queues;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
@@ -38,6 +38,8 @@ pub const NOTSENT_LOWAT: u32 = 128 << 10;
 
 /// As over an Ethernet.
 const CLIENT_SEGMENT: u32 = 1_460;
+/// Bytes that a client may send at first.
+const FIRST_WINDOW: usize = 64 << 10;
 
 /// The host's sockets, in the network namespace of the threads that use them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,8 +95,10 @@ pub(crate) async fn connected(socket: TcpSocket, to: SocketAddr) -> io::Result<T
 }
 
 /// Offers clients of this host short segments: a client's kernel makes room for twenty of them, which over
-/// the loopback interface would be 2.6 MB. Super-packets stay as long.
+/// the loopback interface would be 2.6 MB. Super-packets stay as long. The first window is small, too: that
+/// room grows with what a client has sent, before the line behind the proxy is known, and never shrinks.
 pub(crate) fn prepare_listener(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_recv_buffer_size(FIRST_WINDOW)?;
     socket.set_tcp_mss(CLIENT_SEGMENT)
 }
 
@@ -198,6 +202,10 @@ impl Upstream for TcpStream {
     fn offer(&self, bytes: u32) {
         // The kernel doubles it, and offers about half of that.
         _ = SockRef::from(self).set_recv_buffer_size(bytes as usize);
+    }
+
+    fn offer_freely(&self) {
+        _ = unlock_buffers(self);
     }
 }
 

@@ -112,6 +112,9 @@ pub trait Upstream: Send + Sync + 'static {
 
     /// From now on the peer may have sent so many bytes that are not taken.
     fn offer(&self, _bytes: u32) {}
+
+    /// The peer may send as much as its own kernel and this side find right.
+    fn offer_freely(&self) {}
 }
 
 /// The state of a connection's sender and receiver, as far as rooms depend on it.

@@ -443,7 +443,7 @@ async fn carry_down<const IS_TURNED: bool>(
     let count = bytes.len();
     let mut is_last = Ok(count == 0);
     if count > 0 {
-        rooms.taken(upstream);
+        rooms.taken(count, upstream);
         if count < max {
             is_last = poll_fn(|cx| Poll::Ready(upstream.is_at_end(cx))).await;
         }

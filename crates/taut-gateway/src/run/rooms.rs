@@ -52,9 +52,18 @@ pub(crate) fn near(bind: Option<SocketAddr>) -> ConnOptions {
     }
 }
 
-/// The rooms of one way of a connection; nothing before the way out makes the relay wait.
+/// The rooms of one way of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms(Option<Box<State>>);
+pub(crate) struct Rooms {
+    /// Nothing before the way out makes the relay wait.
+    state: Option<Box<State>>,
+    /// Bytes taken, at most [`KNOWN_AFTER`].
+    taken: u32,
+}
+
+/// A way out that is slow has made the relay wait by then: it may hold [`NOTSENT_LOWAT`] unsent, and a
+/// window.
+const KNOWN_AFTER: u32 = 512 << 10;
 
 #[derive(Debug)]
 struct State {
@@ -98,8 +107,8 @@ pub(crate) trait Bound: Default {
     /// Whether a write must not be longer than the room of the far side is now.
     fn is_narrow(&self) -> bool;
 
-    /// The relay has taken bytes of this side.
-    fn taken(&self, near: &impl Upstream);
+    /// The relay has taken so many bytes of this side.
+    fn taken(&mut self, bytes: usize, near: &impl Upstream);
 }
 
 /// The way to the near side.
@@ -117,28 +126,35 @@ impl Bound for Unbound {
         false
     }
 
-    fn taken(&self, _: &impl Upstream) {}
+    fn taken(&mut self, _: usize, _: &impl Upstream) {}
 }
 
 impl Bound for Rooms {
     fn piece(&self, most: usize) -> usize {
-        match &self.0 {
+        match &self.state {
             Some(state) if state.piece > 0 => most.min(state.piece as usize),
             _ => most,
         }
     }
 
     fn is_narrow(&self) -> bool {
-        self.0.as_ref().is_some_and(|state| state.piece > 0)
+        self.state.as_ref().is_some_and(|state| state.piece > 0)
     }
 
-    fn taken(&self, near: &impl Upstream) {
+    fn taken(&mut self, bytes: usize, near: &impl Upstream) {
         near.acknowledge();
+        if self.taken < KNOWN_AFTER {
+            self.taken =
+                KNOWN_AFTER.min(self.taken.saturating_add(u32::try_from(bytes).unwrap_or(KNOWN_AFTER)));
+            if self.taken == KNOWN_AFTER && !self.is_narrow() {
+                near.offer_freely();
+            }
+        }
     }
 
     fn waited(&mut self, far: &impl Upstream, near: &impl Upstream) {
         let looked = Instant::now();
-        let state = match &mut self.0 {
+        let state = match &mut self.state {
             Some(state) if looked < state.looked + LOOK_EVERY => return,
             Some(state) => state,
             none => none.insert(Box::new(State { looked, last: [u64::MAX; 4], rate: 0, piece: 0 })),

@@ -1,5 +1,5 @@
 //! A proxy between clients in one namespace and servers in another, with a stack of taut's as the sender:
-//! PX-7 to 13 and 18 of `docs/spec/proxy.md`.
+//! PX-7 to 13, 18 and 30 of `docs/spec/proxy.md`.
 //!
 //! ```text
 //!   near: clients ── the proxy's listener │ the proxy's stack, 10.7.0.2 ── TUN ── 10.7.0.1: far, with 10.50.0.0/16
@@ -385,6 +385,30 @@ fn px_10_a_slow_reader_makes_its_sender_wait_and_resets_pass() {
     world.nothing_is_left();
     let counters = world.counters();
     assert_eq!((counters.finished, counters.reset), (2, 2), "{counters:?}");
+}
+
+/// Bytes that the peer of a client's socket takes, `tcpi_snd_wnd`; `None` before Linux 5.4.
+fn window(client: &TcpStream) -> Option<u32> {
+    let info = taut::device::sys::tcp_info(client).unwrap();
+    Some(u32::from_ne_bytes(*info.get(228..)?.first_chunk()?))
+}
+
+#[test]
+fn px_30_a_clients_first_window_is_small_until_the_line_is_known() {
+    let Some(world) = plain() else { return };
+    let (mut client, mut served) = world.pair();
+    let Some(first) = window(&client) else { return };
+    assert!((16 << 10..=64 << 10).contains(&first), "{first}");
+    let reader = std::thread::spawn(move || std::io::copy(&mut served, &mut std::io::sink()).unwrap());
+    // A locked buffer would never offer more.
+    let (block, mut written) = (vec![0; 256 << 10], 0);
+    eventually("the window grows", || {
+        client.write_all(&block).unwrap();
+        written += block.len() as u64;
+        window(&client).unwrap() > 64 << 10
+    });
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(reader.join().unwrap(), written);
 }
 
 #[test]
