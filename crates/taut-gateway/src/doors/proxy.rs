@@ -121,6 +121,10 @@ impl Clients for tokio::net::TcpListener {
         let (stream, from) = Self::accept(self).await?;
         // A client that is gone by now is noticed when it is read from.
         _ = prepare(&socket2::SockRef::from(&stream));
+        if !from.ip().to_canonical().is_loopback() {
+            // A small window would be slow over a longer round trip.
+            stream.offer_freely();
+        }
         Ok((stream, from, None))
     }
 

@@ -38,8 +38,8 @@ pub const NOTSENT_LOWAT: u32 = 128 << 10;
 
 /// As over an Ethernet.
 const CLIENT_SEGMENT: u32 = 1_460;
-/// Bytes that a client may send at first.
-const FIRST_WINDOW: usize = 64 << 10;
+/// Bytes that a client of this host may send at first.
+const FIRST_WINDOW: usize = 16 << 10;
 
 /// The host's sockets, in the network namespace of the threads that use them.
 #[derive(Clone, Copy, Debug, Default)]

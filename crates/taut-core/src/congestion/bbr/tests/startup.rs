@@ -56,6 +56,10 @@ fn bbr_67_a_limited_flight_of_a_quarter_more_shows_a_full_pipe() {
         flow.acks(3, Ack { app_limited: true, tx_in_flight, segs: Some(segs), ..ACK });
         assert_eq!(flow.state() == State::Drain, full, "{tx_in_flight} in flight, {segs} delivered");
     }
+    // A limited round is no base: whatever the application sends, Startup does not end.
+    let mut flow = Flow::new();
+    flow.acks(10, Ack { app_limited: true, tx_in_flight: 125, segs: Some(1), ..ACK });
+    assert_eq!(flow.state(), State::Startup);
 }
 
 /// Startup in which `ranges` are lost in a round, of which the last ACK says this.
