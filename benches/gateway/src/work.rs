@@ -59,7 +59,7 @@ pub const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
     /// Memory before bulk, which leaves much that is free, and after what its 2,000 flows would slow in a gateway
-    /// that polls all it ever had; black holes last, because one gateway lets nobody through for two minutes after
+    /// that polls all it ever had, as libslirp does; so new ports of UDP come after all that; black holes last, because one gateway lets nobody through for two minutes after
     /// them.
     pub const ALL: &[Self] = &[
         Self::StartUp,
@@ -67,8 +67,6 @@ impl Row {
         Self::HalfClose,
         Self::RoundTrip,
         Self::Bodies,
-        Self::UdpTrips,
-        Self::UdpNew,
         Self::Connections,
         Self::Memory,
         Self::Up1,
@@ -79,6 +77,8 @@ impl Row {
         Self::Down64,
         Self::AfterBulk,
         Self::Udp,
+        Self::UdpTrips,
+        Self::UdpNew,
         Self::BlackHoles,
         Self::Lossy,
         Self::Fifo,

@@ -73,7 +73,7 @@ pub(crate) struct GatewayArgs {
     #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
     #[arg(hide_possible_values = true, hide_default_value = true)]
     client_address: ClientAddress,
-    /// Senders that reach a guest's UDP port: address (those it sent to) or any
+    /// Senders to a guest's UDP port: address (those it sent to) or any
     #[arg(help_heading = "Rules", long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]
     #[arg(hide_possible_values = true, hide_default_value = true)]
     udp_filter: Filter,
