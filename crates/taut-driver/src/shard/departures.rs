@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use taut_core::{Duration, Fate, Instant, Transmit};
 
-use super::{Inner, Shard, Until};
+use super::{Inner, SERVE_BYTES, Shard, Until};
 use crate::below::losses::Losses;
 use crate::device::{Sent, TxDevice};
 use crate::shard::waiters::Interest;
@@ -72,9 +72,12 @@ impl Shard {
         }
     }
 
-    /// Collects the tickets in the outbox, for a thread that uses the stack.
+    /// Collects the tickets in the outbox, for a thread that uses the stack. More writes are expected if a
+    /// connection waited for tickets, or if much was written; not after a request.
     pub(super) fn collect_for_writer(&self, inner: &mut Inner) {
-        inner.patience = COLLECT_AFTER_WRITER;
+        if inner.collect_at.is_some() || inner.sent_bytes >= SERVE_BYTES {
+            inner.patience = COLLECT_AFTER_WRITER;
+        }
         inner.collect();
     }
 
