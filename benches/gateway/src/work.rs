@@ -59,8 +59,8 @@ pub const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
     /// Memory before bulk, which leaves much that is free, and after what its 2,000 flows would slow in a gateway
-    /// that polls all it ever had, as libslirp does; so new ports of UDP come after all that; black holes last, because one gateway lets nobody through for two minutes after
-    /// them.
+    /// that polls all its former flows. New ports of UDP come after that, because libslirp keeps polling them; black
+    /// holes last, because one gateway lets nobody through for two minutes after them.
     pub const ALL: &[Self] = &[
         Self::StartUp,
         Self::Refused,

@@ -116,6 +116,10 @@ impl World {
         let silent = std::net::Ipv4Addr::from(SILENT);
         // The route's controller holds where the setting of a namespace does not.
         host.run(&format!("ip route add default via {far_address} dev {device} congctl {controller}"))?;
+        // For clients of forwarded ports, which are at the far end's own address.
+        let near =
+            format!("ip route change 10.9.0.0/24 dev {device} src {host_address} congctl {controller}");
+        host.run(&near)?;
         far.run(&format!("ip address add {server}/32 dev lo"))?;
         far.run(&format!("ip route add {silent}/32 dev lo"))?;
         far.run(&format!("ip route add {OUT_NET} via {host_address} dev {device} congctl cubic"))?;

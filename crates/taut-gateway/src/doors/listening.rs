@@ -63,8 +63,8 @@ impl Listening {
         }
     }
 
-    /// The ports at which somebody listens who can be reached from outside or, `by_loopback`, at the guest's
-    /// own 127.0.0.1 or ::1.
+    /// The ports of listeners that can be reached from outside or, `by_loopback`, at the guest's own
+    /// 127.0.0.1 or ::1.
     ///
     /// # Errors
     /// The kernel does not tell.

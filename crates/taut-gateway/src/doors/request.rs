@@ -63,7 +63,7 @@ pub(crate) enum Asked {
     Transparent,
 }
 
-/// What a client asks for.
+/// A client's request: how it was made, and its destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) asked: Asked,
