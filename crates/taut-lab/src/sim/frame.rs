@@ -4,7 +4,8 @@
 use taut_core::Gate;
 use taut_sim::BEGIN;
 
-use super::{Simulation, Source};
+use super::Simulation;
+use super::plan::Source;
 use crate::view;
 
 /// One moment of a run. Sums are over the flows that are measured and over their hosts.
