@@ -162,17 +162,8 @@ impl Conn {
             if !(self.handshake.first()..=self.tx.nxt()).contains(&ack) && !self.acks_syn(header.ack) {
                 return Consequence::Reset;
             }
-            if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {
-                let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
-                ecn.on_handshake_ack(header, pure);
-            }
-            self.establish(cx, header);
-            if self.listener().is_none() || self.is_accepted() {
-                self.news.connected = true;
-            } else if !self.is_fast_child() {
-                // `accept` will hand this connection to the application.
-                self.flags.held = true;
-            }
+            let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
+            self.end_handshake(cx, header, pure, crossed);
         }
         if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt(), self.tx.window_max())
             == Check::Challenge
@@ -209,6 +200,20 @@ impl Conn {
             self.rx.hasten_ack(urgency == Urgency::QuickData);
         }
         Consequence::None
+    }
+
+    /// The ACK of our SYN. `pure`: it carries nothing else. `crossed`: it comes with the peer's own SYN.
+    fn end_handshake(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, pure: bool, crossed: bool) {
+        if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {
+            ecn.on_handshake_ack(header, pure);
+        }
+        self.establish(cx, header);
+        if self.listener().is_none() || self.is_accepted() {
+            self.news.connected = true;
+        } else if !self.is_fast_child() {
+            // `accept` will hand this connection to the application.
+            self.flags.held = true;
+        }
     }
 
     /// Hands the segment to ECN, which decides how soon its marks must be reported. `acked`: the bytes that it

@@ -1,4 +1,4 @@
-//! What a run has measured, once it has ended: its flows, rows, packets and counters as a [`RunData`].
+//! The results of a run, once it has ended: its flows, rows, packets and counters as a [`RunData`].
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,10 @@ use taut_sim::{BEGIN, Counts, HostId, World};
 use super::collect::{Collector, FLOWS_MAX, Key, Own, seconds};
 use super::plan::{Net, Source, Traffic};
 use super::{Mark, Sums, Watched};
-use crate::data::{Engine, Flow, GATES, Histogram, HostCounts, Meta, RunData, SCHEMA, Series, Share};
+use crate::data::{
+    AckRow, Engine, Flow, GATES, Histogram, HostCounts, Meta, PacketPoint, RunData, SCHEMA, Series, Share,
+    Traced,
+};
 use crate::job::{Job, Outcome};
 use crate::metrics::{self, Measured};
 use crate::output::capture::Capture;
@@ -127,66 +130,9 @@ pub(super) fn finish(
         blocked_s: vec![0.0; GATES.len()],
         ..Measured::default()
     };
-    let mut keys: BTreeMap<Key, u32> = BTreeMap::new();
-    let (mut flows, mut series) = (Vec::new(), Vec::new());
-    for (number, (flow, traffic)) in watched.into_iter().zip(&net.traffic).enumerate() {
-        if !traffic.is_beside {
-            let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
-            measure_source(&traffic.source, skip, &mut measured);
-        }
-        let Some(info) = &flow.info else { continue };
-        let acked = flow.acked() - flow.acked_at_mark;
-        let shares: Vec<f64> = flow
-            .shares()
-            .iter()
-            .zip(&flow.shares_at_mark)
-            .map(|(after, before)| view::seconds(after.saturating_sub(*before)))
-            .collect();
-        if traffic.is_beside {
-            *measured.beside_bytes.get_or_insert(0) += acked;
-        } else {
-            measured.add_flow(traffic.group, acked);
-            measured.sndbuf = measured.sndbuf.max(Some(info.sndbuf.into()));
-            measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
-        }
-        let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
-        keys.insert(key, number as u32);
-        if number < FLOWS_SHOWN {
-            let mut data = flow_data(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares);
-            if number < FLOWS_MAX {
-                let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
-                data.distributions = own_distributions(&traffic.source, skip, collector.take_own(&key));
-            }
-            flows.push(data);
-        }
-        if !flow.points.is_empty() {
-            series.push(Series { flow: number as u32, points: flow.points });
-        }
-    }
-
+    let Flows { keys, flows, series } = flows(net, watched, &sums.start, &mut measured, &mut collector);
     let metrics = metrics::of(&measured);
-    let mut left_out = BTreeMap::new();
-    let mut acks = Vec::new();
-    if let Some(rows) = collector.acks {
-        let (rows, left) = rows.finish();
-        left_out.insert("acks".to_owned(), left);
-        let known = rows.into_iter().filter_map(|(key, row)| Some((*keys.get(&key)?, row)));
-        acks.extend(known.map(|(flow, mut row)| {
-            row.flow = flow;
-            row
-        }));
-    }
-    let kept = collector.points.finish(seconds(at_end.now));
-    left_out.insert("packets".to_owned(), kept.points_left_out);
-    let (packets, traced) = kept.of(&keys);
-    let shown: u64 = traced.windows.iter().map(|window| window.losses).sum();
-    left_out.insert("losses".to_owned(), traced.losses.saturating_sub(shown));
-    let (events, left) = collector.events.map_or_else(|| (String::new(), 0), EventLog::finish);
-    left_out.insert("events".to_owned(), left);
-    let (capture, left) = collector.capture.map_or_else(|| (Vec::new(), 0), Capture::finish);
-    left_out.insert("capture".to_owned(), left);
-    left_out.retain(|_, count| *count > 0);
-
+    let Kept { acks, packets, traced, events, capture, left_out } = kept(collector, &keys, at_end.now);
     let data = RunData {
         meta: Meta {
             digest: Some(format!("{:016x}", at_end.digest)),
@@ -213,6 +159,96 @@ pub(super) fn finish(
     };
     debug_assert_eq!(data.meta.schema, SCHEMA);
     Outcome { data, events, capture }
+}
+
+/// The flows of a run, and their numbers.
+struct Flows {
+    keys: BTreeMap<Key, u32>,
+    flows: Vec<Flow>,
+    series: Vec<Series>,
+}
+
+/// Adds what each flow has done to `measured`.
+fn flows(
+    net: &Net,
+    watched: Vec<Watched>,
+    start: &Mark,
+    measured: &mut Measured,
+    collector: &mut Collector,
+) -> Flows {
+    let mut keys: BTreeMap<Key, u32> = BTreeMap::new();
+    let (mut flows, mut series) = (Vec::new(), Vec::new());
+    for (number, (flow, traffic)) in watched.into_iter().zip(&net.traffic).enumerate() {
+        if !traffic.is_beside {
+            let skip = start.latencies.get(number).copied().unwrap_or(0);
+            measure_source(&traffic.source, skip, measured);
+        }
+        let Some(info) = &flow.info else { continue };
+        let acked = flow.acked() - flow.acked_at_mark;
+        let shares: Vec<f64> = flow
+            .shares()
+            .iter()
+            .zip(&flow.shares_at_mark)
+            .map(|(after, before)| view::seconds(after.saturating_sub(*before)))
+            .collect();
+        if traffic.is_beside {
+            *measured.beside_bytes.get_or_insert(0) += acked;
+        } else {
+            measured.add_flow(traffic.group, acked);
+            measured.sndbuf = measured.sndbuf.max(Some(info.sndbuf.into()));
+            measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
+        }
+        let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
+        keys.insert(key, number as u32);
+        if number < FLOWS_SHOWN {
+            let mut data =
+                flow_data(number, traffic, &flow, net, acked as f64 * 8.0 / measured.seconds, &shares);
+            if number < FLOWS_MAX {
+                let skip = start.latencies.get(number).copied().unwrap_or(0);
+                data.distributions = own_distributions(&traffic.source, skip, collector.take_own(&key));
+            }
+            flows.push(data);
+        }
+        if !flow.points.is_empty() {
+            series.push(Series { flow: number as u32, points: flow.points });
+        }
+    }
+    Flows { keys, flows, series }
+}
+
+/// The lists of a run, as far as they were kept, and how much of each was not.
+struct Kept {
+    acks: Vec<AckRow>,
+    packets: Vec<PacketPoint>,
+    traced: Traced,
+    events: String,
+    capture: Vec<u8>,
+    left_out: BTreeMap<String, u64>,
+}
+
+fn kept(collector: Collector, keys: &BTreeMap<Key, u32>, end: Instant) -> Kept {
+    let mut left_out = BTreeMap::new();
+    let mut acks = Vec::new();
+    if let Some(rows) = collector.acks {
+        let (rows, left) = rows.finish();
+        left_out.insert("acks".to_owned(), left);
+        let known = rows.into_iter().filter_map(|(key, row)| Some((*keys.get(&key)?, row)));
+        acks.extend(known.map(|(flow, mut row)| {
+            row.flow = flow;
+            row
+        }));
+    }
+    let kept = collector.points.finish(seconds(end));
+    left_out.insert("packets".to_owned(), kept.points_left_out);
+    let (packets, traced) = kept.of(keys);
+    let shown: u64 = traced.windows.iter().map(|window| window.losses).sum();
+    left_out.insert("losses".to_owned(), traced.losses.saturating_sub(shown));
+    let (events, left) = collector.events.map_or_else(|| (String::new(), 0), EventLog::finish);
+    left_out.insert("events".to_owned(), left);
+    let (capture, left) = collector.capture.map_or_else(|| (Vec::new(), 0), Capture::finish);
+    left_out.insert("capture".to_owned(), left);
+    left_out.retain(|_, count| *count > 0);
+    Kept { acks, packets, traced, events, capture, left_out }
 }
 
 /// Counters of the senders' stacks since measuring began.
@@ -298,7 +334,7 @@ fn own_distributions(source: &Source, skip: usize, own: Option<Box<Own>>) -> Vec
     histograms(&measured)
 }
 
-/// Converts the stack's histogram, which knows its values to a power of two.
+/// Converts the stack's histogram, whose values are exact to a power of two.
 fn octaves(name: &str, from: &taut_core::Histogram) -> Histogram {
     use taut_core::Histogram as Octaves;
     let us = |span: Duration| span.as_micros() as f64;
