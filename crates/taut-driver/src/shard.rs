@@ -2,7 +2,7 @@
 //!
 //! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the lock
 //! (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to send. What arrives
-//! is in `arrivals.rs`, and what other shards received for this one in `handover.rs`.
+//! is in `arrivals.rs`, what other shards received for this one in `handover.rs`, and how one waits in `polling.rs`.
 
 mod arrivals;
 pub(crate) mod closed;
@@ -10,13 +10,14 @@ mod crowd;
 mod departures;
 pub(crate) mod handover;
 mod memory;
+mod polling;
 mod reader_turn;
 pub(crate) mod waiters;
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock, TryLockError, Weak};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, NetworkChange, NetworkError, State};
 use taut_link::{LinkSpec, QdiscSpec};
@@ -136,16 +137,6 @@ pub(crate) struct Turned {
     pub(crate) calm_at: Option<Instant>,
     /// Threads or tasks wait for something.
     pub(crate) others_wait: bool,
-}
-
-/// Who polls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
-    /// A task, which shares its thread with others.
-    Task,
-    /// A thread, which only Linux's driver has.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    Leader,
 }
 
 /// What ends a batch of input early, besides an answer that must leave.
@@ -359,130 +350,6 @@ impl Shard {
             self.settle(inner, self.clock.now(), wakers);
             result
         })
-    }
-
-    /// Like [`access`](Self::access); when `attempt` is pending, `waker` is called once the event of
-    /// `interest` may have happened. When it is ready, the waker that this key left earlier is dropped, unless the key is
-    /// [`WaitKey::POLL`].
-    ///
-    /// # Errors
-    /// Those of `attempt`, or why the shard is [closed](Self::closed).
-    pub fn poll<T>(
-        &self,
-        interest: Interest,
-        key: WaitKey,
-        waker: &Waker,
-        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        let (result, is_turn_over) = self.poll_as(Who::Task, interest, key, waker, attempt);
-        if is_turn_over {
-            // After those that it has woken.
-            waker.wake_by_ref();
-        } else if result.is_pending() {
-            self.end_grace();
-        }
-        result
-    }
-
-    /// [`poll`](Self::poll) for a thread that, if the attempt is pending, drives the shard or makes sure that another
-    /// thread does.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(crate) fn poll_as_leader<T>(
-        &self,
-        interest: Interest,
-        key: WaitKey,
-        waker: &Waker,
-        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        self.poll_as(Who::Leader, interest, key, waker, attempt).0
-    }
-
-    /// Returns also whether the turn of this task is over: then it does not wait, but lets others run.
-    fn poll_as<T>(
-        &self,
-        who: Who,
-        interest: Interest,
-        key: WaitKey,
-        waker: &Waker,
-        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> (Poll<io::Result<T>>, bool) {
-        let (result, is_turn_over, _replaced) = self.locked(|inner, wakers| {
-            // Under the lock: closing wakes those that wait by then.
-            if let Some(error) = self.closed() {
-                return (Poll::Ready(Err(error)), false, None);
-            }
-            inner.reader_turn.note_poll(interest);
-            let (mut now, result, is_turn_over) = self.attempt_or_look(inner, who, interest, wakers, attempt);
-            let replaced = if is_turn_over {
-                // It looks again when the others have run.
-                None
-            } else if result.is_pending() || inner.waits_after {
-                inner.wait(interest, key, waker)
-            } else if key != WaitKey::POLL {
-                // It may be ready before it was woken. Under the shared key, another task may wait.
-                inner.waiters.remove(interest, key)
-            } else {
-                None
-            };
-            // A call that wrote nothing is over at once; a batch that was taken meanwhile had the time of each
-            // packet.
-            let wrote = result.is_ready() && matches!(interest, Interest::Write(_) | Interest::SendTo(_));
-            if wrote || inner.served >= now {
-                now = self.clock.now();
-            }
-            self.settle(inner, now, wakers);
-            inner.reader_turn.note_woken(wakers.len());
-            self.note_crowd(inner);
-            (result, is_turn_over, replaced)
-        });
-        (result, is_turn_over)
-    }
-
-    /// Makes the attempt, and once more if it is pending and a look at the device finds something. Returns the
-    /// time of the last attempt, its result, and whether the turn of this task is over.
-    fn attempt_or_look<T>(
-        &self,
-        inner: &mut Inner,
-        who: Who,
-        interest: Interest,
-        wakers: &mut Vec<Waker>,
-        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> (Instant, Poll<io::Result<T>>, bool) {
-        let now = self.begin(inner, wakers, Some(interest));
-        let result = self.used(inner, now, wakers, &mut attempt);
-        let may_look = result.is_pending()
-            && (who != Who::Task || inner.reader_turn.may_look())
-            && inner.may_look(interest);
-        // What it waits for is often in the device already.
-        let found = if may_look { self.look(inner, interest, wakers) } else { 0 };
-        if found == 0 {
-            return (now, result, false);
-        }
-        if who == Who::Task && inner.reader_turn.is_over(interest, found, wakers.len()) {
-            return (now, result, true);
-        }
-        let now = self.clock.now();
-        (now, self.used(inner, now, wakers, &mut attempt), false)
-    }
-
-    /// [`poll`](Self::poll) for callers that will not wait.
-    ///
-    /// # Errors
-    /// Those of `attempt`, or why the shard is [closed](Self::closed).
-    pub fn attempt<T>(
-        &self,
-        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if let Some(error) = self.closed() {
-            return Poll::Ready(Err(error));
-        }
-        self.access(attempt)
-    }
-
-    /// Removes the waker that a pending [`poll`](Self::poll) left.
-    pub fn cancel(&self, interest: Interest, key: WaitKey) {
-        let removed = self.lock().waiters.remove(interest, key);
-        drop(removed);
     }
 
     /// The beginning of a use of the stack, by a thread or task that waits for `interest` or does not wait. Collects old
