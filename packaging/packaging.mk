@@ -26,7 +26,7 @@ sbom: ## the dependencies of the command as CycloneDX, in target/dist; gets carg
 	@CARGO=$(CARGO) packaging/build.sh sbom $(ARCH)
 
 package-test: deb rpm image ## the packages of this machine: installed, used, removed in a Debian 12 of its own; fetches 110 MB, once (root; 5 min)
-	@scripts/setup buildah debootstrap rpm curl iproute2
+	@scripts/setup buildah cpio curl debootstrap iproute2 rpm systemd-container
 	@packaging/test.sh
 
 semver: ## changes of the crates' interfaces since BASELINE=the last tag that need another version; gets cargo-semver-checks (CRATES=taut-core)

@@ -11,7 +11,7 @@ case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 dist=$PWD/target/dist
 fail() { printf 'package-test: %s\n' "$@" >&2; exit 1; }
 [[ $(id -u) -eq 0 ]] || fail "root is needed: sudo make package-test"
-for program in buildah debootstrap rpm rpm2cpio systemd-nspawn nsenter curl python3; do
+for program in buildah cpio debootstrap rpm rpm2cpio systemd-nspawn nsenter curl python3; do
     command -v "$program" >/dev/null || fail "$program is missing: install it, on Debian with scripts/setup"
 done
 newest() { ls -t "$dist"/$1 2>/dev/null | head -1; }
