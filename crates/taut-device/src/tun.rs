@@ -6,7 +6,7 @@
 //! complete when that call returns.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
@@ -197,6 +197,19 @@ impl Tun {
         Ok(Received { range: VnetHeader::LEN..len, checksum, gso_size })
     }
 
+    /// The same in two pieces of memory: the packet's first bytes in `headers`, the rest in `payload`.
+    fn recv_placed(&self, headers: &mut [u8], payload: &mut [u8]) -> io::Result<Received> {
+        let mut vnet_header = [0; VnetHeader::LEN];
+        let mut pieces = [&mut vnet_header[..], headers, payload].map(IoSliceMut::new);
+        let len = (&self.file).read_vectored(&mut pieces)?;
+        let (checksum, gso_size) = match VnetHeader::parse(&vnet_header) {
+            Ok(header) => vnet::of_received(&header),
+            // One that is not to be trusted.
+            Err(_) => (RxChecksum::Unverified, 0),
+        };
+        Ok(Received { range: 0..len.saturating_sub(VnetHeader::LEN), checksum, gso_size })
+    }
+
     /// Puts a packet on the link. Any thread may call it: the kernel does not mix packets.
     ///
     /// # Errors
@@ -290,7 +303,21 @@ impl RxDevice for TunRx {
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
-        match self.0.recv(buffer) {
+        self.received(self.0.recv(buffer))
+    }
+
+    fn recv_placed(
+        &mut self,
+        headers: &mut [u8],
+        payload: &mut [u8],
+    ) -> Option<io::Result<Option<Received>>> {
+        self.0.vnet_header.then(|| self.received(self.0.recv_placed(headers, payload)))
+    }
+}
+
+impl TunRx {
+    fn received(&self, result: io::Result<Received>) -> io::Result<Option<Received>> {
+        match result {
             Ok(received) => Ok(Some(received)),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::WOULDBLOCK | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => Ok(None),

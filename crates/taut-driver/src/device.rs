@@ -148,6 +148,16 @@ pub trait RxDevice: Send {
     /// The reason why the device is gone. It will not be called again.
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>>;
 
+    /// [`recv`](Self::recv) in two pieces: the first bytes of a packet into `headers`, the rest into `payload`, which has
+    /// room for it. `None` from a device that cannot, which is the default.
+    fn recv_placed(
+        &mut self,
+        _headers: &mut [u8],
+        _payload: &mut [u8],
+    ) -> Option<io::Result<Option<Received>>> {
+        None
+    }
+
     /// A change that the link has learnt, such as an address that nobody else has, or a router. Asked for when
     /// [`recv`](Self::recv) finds no packet. Only for a device with one queue.
     fn poll_change(&mut self) -> Option<NetworkChange> {
@@ -164,7 +174,7 @@ pub trait RxDevice: Send {
 /// A packet that [`RxDevice::recv`] put into the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The range of the packet in the buffer, from its IP header on.
+    /// The range of the packet in the buffer, from its IP header on; of one in two pieces, in both together.
     pub range: Range<usize>,
     /// Whether its transport checksum must still be verified.
     pub checksum: RxChecksum,

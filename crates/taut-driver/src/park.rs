@@ -89,8 +89,8 @@ mod no_leaders {
     use std::task::Poll;
 
     use super::*;
-    use crate::shard::Access;
     use crate::shard::waiters::{Interest, WaitKey};
+    use crate::shard::{Access, ReadInto};
 
     impl DriverThread {
         /// Starts the thread.
@@ -103,18 +103,19 @@ mod no_leaders {
     }
 
     impl Shard {
-        /// Blocks this thread until `attempt` is ready; `None` when `deadline` passes first.
-        pub fn wait<T>(
+        /// [`wait`](Self::wait), with memory for what is read.
+        pub(crate) fn wait_place<T>(
             &self,
             interest: Interest,
             deadline: Option<Instant>,
+            place: &mut ReadInto<'_>,
             mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
         ) -> Option<io::Result<T>> {
             ME.with(|me| {
                 let (key, parked, waker) = &**me;
                 loop {
                     parked.0.take_call();
-                    if let Poll::Ready(result) = self.poll(interest, *key, waker, &mut attempt) {
+                    if let Poll::Ready(result) = self.poll_place(interest, *key, waker, place, &mut attempt) {
                         return Some(result);
                     }
                     let mut is_over = false;

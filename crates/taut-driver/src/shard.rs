@@ -10,6 +10,7 @@ mod crowd;
 mod departures;
 pub(crate) mod handover;
 mod memory;
+mod placed;
 mod polling;
 mod reader_turn;
 pub(crate) mod waiters;
@@ -35,6 +36,7 @@ use closed::{CloseOnPanic, Closed};
 use crowd::Crowd;
 use handover::Inbox;
 use memory::{OwnMemory, SharedMemory};
+pub(crate) use placed::ReadInto;
 use waiters::{Interest, WaitKey, Waiters, wake};
 
 /// A thread or task that writes takes what has arrived when it has sent so much since that was last done: a writer whose
@@ -89,6 +91,8 @@ struct Inner {
     /// Bytes sent since then.
     sent_bytes: usize,
     early_end: arrivals::EarlyEnd,
+    /// The last packet was a super-packet.
+    is_bulk: bool,
     looks: arrivals::Looks,
     reader_turn: reader_turn::ReaderTurn,
     /// The attempt that is under way has said that it [waits](Access::wait_after).
@@ -111,6 +115,10 @@ pub struct Access<'a> {
     waiters: &'a mut Waiters,
     wakers: &'a mut Vec<Waker>,
     waits_after: &'a mut bool,
+    /// The memory of a reader; empty for all others.
+    pub into: &'a mut [u8],
+    /// So many of them are there.
+    pub filled: usize,
 }
 
 impl Access<'_> {
@@ -196,6 +204,7 @@ impl Shard {
                 served: Instant::ZERO,
                 sent_bytes: 0,
                 early_end: arrivals::EarlyEnd::default(),
+                is_bulk: false,
                 looks: arrivals::Looks::default(),
                 reader_turn: reader_turn::ReaderTurn::default(),
                 waits_after: false,
@@ -331,7 +340,7 @@ impl Shard {
     pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
         self.locked(|inner, wakers| {
             let now = self.begin(inner, wakers, None);
-            let result = self.used(inner, now, wakers, use_stack);
+            let result = self.used(inner, now, wakers, &mut ReadInto::default(), use_stack);
             self.settle(inner, self.clock.now(), wakers);
             result
         })
@@ -370,7 +379,7 @@ impl Shard {
             None => (wrote_much, WRITER_SERVES_EVERY),
         };
         if serves && now.since(inner.served) > every {
-            self.take_batch(inner, now, Until::Batch, wakers);
+            self.take_batch(inner, now, Until::Batch, &mut ReadInto::default(), wakers);
         }
         now
     }
@@ -381,16 +390,18 @@ impl Shard {
         inner: &mut Inner,
         now: Instant,
         wakers: &mut Vec<Waker>,
+        place: &mut ReadInto<'_>,
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
     ) -> R {
         let Inner { stack, waiters, waits_after, .. } = inner;
         *waits_after = false;
-        use_stack(&mut Access { stack, now, waiters, wakers, waits_after })
+        let (into, filled) = place.parts();
+        use_stack(&mut Access { stack, now, waiters, wakers, waits_after, into, filled })
     }
 
     /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the
     /// lock.
-    pub(crate) fn turn(&self, until: Until, wakers: &mut Vec<Waker>) -> Turned {
+    pub(crate) fn turn(&self, until: Until, place: &mut ReadInto<'_>, wakers: &mut Vec<Waker>) -> Turned {
         let mut turned = self.locked_into(wakers, |inner, wakers| {
             if self.is_closed() {
                 return Turned::default();
@@ -398,7 +409,7 @@ impl Shard {
             // Whatever woke the driver, the device may have room again.
             inner.tx.retry();
             let begun = self.clock.now();
-            let taken = self.take_batch(inner, begun, until, wakers);
+            let taken = self.take_batch(inner, begun, until, place, wakers);
             // After the bell was silenced, so that no news is missed.
             self.note_news();
             let now = self.clock.now();
@@ -425,7 +436,7 @@ impl Shard {
     /// Turns until there is no more input.
     pub(crate) fn turn_while_more(&self, wakers: &mut Vec<Waker>) {
         loop {
-            let turned = self.turn(Until::Batch, wakers);
+            let turned = self.turn(Until::Batch, &mut ReadInto::default(), wakers);
             wake(wakers);
             if !turned.more || self.is_closed() {
                 return;

@@ -25,7 +25,7 @@ use crate::lead::{Lead, Leave};
 use crate::poller::{CHECK, Descriptors, LEAD, NOTIFY, Poller, READY};
 use crate::shard::closed::CloseOnExit;
 use crate::shard::waiters::{Interest, WaitKey, wake};
-use crate::shard::{Access, Shard, Until};
+use crate::shard::{Access, ReadInto, Shard, Until};
 use crate::wake::bell::Bell;
 
 /// Leadership; given back when dropped.
@@ -115,24 +115,25 @@ fn drive(shard: &Shard, poller: &Poller) {
 }
 
 impl Shard {
-    /// Blocks this thread until `attempt` is ready; `None` when `deadline` passes first. If a
-    /// [`DriverThread`] drives the shard, this thread drives it while it waits, unless another thread already
-    /// does.
-    pub fn wait<T>(
+    /// [`wait`](Self::wait) with memory for what is read. If a [`DriverThread`] drives the shard, this thread drives it while it waits,
+    /// unless another thread already does.
+    pub(crate) fn wait_place<T>(
         &self,
         interest: Interest,
         deadline: Option<Instant>,
+        place: &mut ReadInto<'_>,
         mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Option<io::Result<T>> {
         ME.with(|me| {
             let Me { key, parker, waker } = &**me;
             loop {
                 parker.notified.store(false, Ordering::SeqCst);
-                if let Poll::Ready(result) = self.poll_as_leader(interest, *key, waker, &mut attempt) {
+                if let Poll::Ready(result) = self.poll_as_leader(interest, (*key, waker), place, &mut attempt)
+                {
                     return Some(result);
                 }
                 let mut may_lead = true;
-                while !parker.notified.load(Ordering::SeqCst) {
+                while !parker.notified.load(Ordering::SeqCst) && place.is_empty() {
                     let now = self.clock.now();
                     if deadline.is_some_and(|deadline| deadline <= now) {
                         self.cancel(interest, *key);
@@ -149,7 +150,7 @@ impl Shard {
                         .filter(|_| may_lead)
                         .and_then(|poller| Leading::new(poller, parker))
                     {
-                        Some(leading) => may_lead = self.lead(leading, interest, waker, left),
+                        Some(leading) => may_lead = self.lead(leading, interest, waker, left, place),
                         None => match left {
                             Some(left) => thread::park_timeout(left.into()),
                             None => thread::park(),
@@ -168,6 +169,7 @@ impl Shard {
         interest: Interest,
         own: &Waker,
         left: Option<Duration>,
+        place: &mut ReadInto<'_>,
     ) -> bool {
         let Leading { poller, parker, .. } = leading;
         let Descriptors { ready, signal, .. } = &poller.sleeper;
@@ -182,7 +184,7 @@ impl Shard {
             if events.contains(LEAD) {
                 let _ = signal.silence();
             }
-            let turned = self.turn(Until::Met(interest), &mut wakers);
+            let turned = self.turn(Until::Met(interest), place, &mut wakers);
             leading.leave = match turned.calm_at {
                 _ if self.is_crowded() => Leave::ToDriver,
                 Some(now) => Leave::InGrace { now, others_wait: turned.others_wait },

@@ -19,7 +19,7 @@ use tokio::task::{consume_budget, yield_now};
 use self::sources::{Heard, Sources};
 use crate::shard::closed::CloseOnExit;
 use crate::shard::waiters::wake;
-use crate::shard::{Shard, Until};
+use crate::shard::{ReadInto, Shard, Until};
 use crate::wake::announce::{FineTimer, Sleep};
 
 /// Consecutive turns while input keeps arriving, before other tasks get to run.
@@ -58,7 +58,7 @@ async fn drive(shard: Arc<Shard>, fine: io::Result<Option<FineTimer>>) -> io::Re
         let heard = next(&shard, &called.0, &sources, &mut timer).await?;
         shard.announcer.awake();
         let mut turn = || {
-            let turned = shard.turn(Until::Batch, &mut wakers);
+            let turned = shard.turn(Until::Batch, &mut ReadInto::default(), &mut wakers);
             wake(&mut wakers);
             turned.more
         };

@@ -139,6 +139,22 @@ impl Taped {
         }
     }
 
+    /// [`Stack::handle_placed`]. While the stack is recorded, no packet is taken so.
+    #[inline]
+    pub fn handle_placed(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        headers: &[u8],
+        payload: &[u8],
+        gso_size: u16,
+    ) -> Option<usize> {
+        match self.tape {
+            None => self.stack.handle_placed(now, id, headers, payload, gso_size),
+            Some(_) => None,
+        }
+    }
+
     /// [`Stack::handle_tx`].
     #[inline]
     pub fn handle_tx(&mut self, now: Instant, ticket: TxTicket, fate: Fate) {

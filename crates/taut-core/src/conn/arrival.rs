@@ -202,6 +202,32 @@ impl Conn {
         Consequence::None
     }
 
+    /// Whether the next segment's payload may lie at its reader's memory: the reader has read everything.
+    pub(crate) fn takes_placed(&self) -> bool {
+        let rx = &self.rx;
+        let has_all = rx.unread() == 0 && rx.out_of_order() == 0 && !rx.is_shut();
+        self.state.may_receive() && self.flags.held && has_all
+    }
+
+    /// Whether this segment is the next one, and fits.
+    pub(crate) fn is_next(&self, header: &TcpHeader, len: usize) -> bool {
+        let start = seq::expand(self.rx.nxt(), header.seq);
+        start == self.rx.nxt() && start + len as u64 <= self.rx.edge()
+    }
+
+    /// A segment arrives whose payload lies at its reader's memory. Returns also how much of it was read.
+    pub(crate) fn on_placed(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> (Consequence, usize) {
+        let consequence = self.on_segment(cx, arrival);
+        let count = self.rx.unread() as usize;
+        self.consume(cx, count);
+        (consequence, count)
+    }
+
+    /// The length of the headers of a segment without SACK blocks.
+    pub(crate) fn headers_len(&self) -> u32 {
+        self.agreed.headers_len()
+    }
+
     /// The ACK of our SYN. `pure`: it carries nothing else. `crossed`: it comes with the peer's own SYN.
     fn end_handshake(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, pure: bool, crossed: bool) {
         if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {

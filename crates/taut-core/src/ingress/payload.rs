@@ -20,9 +20,21 @@ pub(crate) struct Payload<'a> {
     skip: usize,
     /// `skip + len` never exceeds the frame.
     len: usize,
+    /// The reader has it already.
+    placed: bool,
 }
 
 impl<'a> Payload<'a> {
+    /// A payload that lies at its reader's memory.
+    pub(crate) const fn placed(bytes: &'a [u8]) -> Self {
+        Self { len: bytes.len(), frame: Frame::Slice(bytes), skip: 0, placed: true }
+    }
+
+    /// Whether the reader has it already.
+    pub(crate) const fn is_placed(&self) -> bool {
+        self.placed
+    }
+
     /// The `len` bytes after the first `header_len` of a frame; fewer if the frame is shorter.
     pub(crate) fn new(frame: Frame<'a>, header_len: usize, len: usize) -> Self {
         let (skip, available) = match &frame {
@@ -31,7 +43,7 @@ impl<'a> Payload<'a> {
             Frame::Lend { buffer, range } => (header_len, buffer.get(range.clone()).map_or(0, <[u8]>::len)),
         };
         let skip = skip.min(available);
-        Self { frame, skip, len: len.min(available - skip) }
+        Self { frame, skip, len: len.min(available - skip), placed: false }
     }
 
     pub(crate) const fn len(&self) -> usize {

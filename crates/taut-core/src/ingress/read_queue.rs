@@ -41,6 +41,11 @@ impl ReadQueue {
     #[inline]
     pub(crate) fn push(&mut self, mut payload: Payload<'_>, pool: &mut BufferPool) {
         let len = payload.len();
+        if payload.is_placed() {
+            // Its reader takes it before anything else happens.
+            self.end += len as u64;
+            return;
+        }
         if let Some((memory, place)) = payload.steal(pool) {
             if let Some(chunk) = Chunk::new(memory, place, self.end) {
                 self.push_chunk(chunk, pool);

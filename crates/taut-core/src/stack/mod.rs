@@ -29,6 +29,7 @@ mod observe;
 mod opening;
 mod orphans;
 mod output;
+mod placed;
 mod replies;
 mod shards;
 mod tables;

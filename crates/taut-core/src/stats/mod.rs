@@ -281,6 +281,8 @@ counters! {
     steered = "TautSteered",
     /// Packets handed over that were lost because the other shard was too far behind.
     steered_lost = "TautSteeredLost",
+    /// Packets whose payload the device put at its reader's memory.
+    placed = "TautPlaced",
     /// Packets that the device dropped: a queue in it was full, or the system had no memory.
     device_drops = "TautDeviceDrops",
     /// Packets that the device will never take, each with an error: they are too large, or of a kind that it

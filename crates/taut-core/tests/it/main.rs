@@ -24,6 +24,7 @@ mod memory;
 mod network;
 mod orphans;
 mod path_mtu;
+mod placed;
 mod records;
 mod recovery;
 mod recovery_e2e;

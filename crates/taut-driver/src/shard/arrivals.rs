@@ -6,7 +6,7 @@ use std::task::Waker;
 use taut_core::{BUFFER_BYTES, Event, Frame, Instant, NetworkChange, RxPacket};
 use taut_replay::Taped;
 
-use super::{Inner, Shard, Until};
+use super::{Inner, ReadInto, Shard, Until};
 use crate::device::Received;
 use crate::shard::waiters::Interest;
 
@@ -91,6 +91,7 @@ impl Shard {
         inner: &mut Inner,
         now: Instant,
         until: Until,
+        place: &mut ReadInto<'_>,
         wakers: &mut Vec<Waker>,
     ) -> Taken {
         if inner.sent_bytes > 0 && inner.waiters.count() <= 1 {
@@ -102,7 +103,15 @@ impl Shard {
         let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
         for packets in 0..BATCH_PACKETS {
-            let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
+            let placed = self.receive_placed(inner, place);
+            if placed == Some(true) {
+                if place.is_full() || inner.stack.must_answer() {
+                    return Taken { packets: packets + 1, more: true };
+                }
+                continue;
+            }
+            let found = if placed.is_none() { self.receive(inner) } else { None };
+            let Some(is_small) = found.or_else(|| self.look_again(inner)) else {
                 inner.early_end.note_nothing();
                 inner.learn(now, wakers);
                 return Taken { packets, more: handed >= HANDED_PACKETS };
@@ -120,10 +129,16 @@ impl Shard {
     }
 
     /// A waiter looks at the device before it waits. Returns how many packets came.
-    pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> usize {
+    pub(super) fn look(
+        &self,
+        inner: &mut Inner,
+        interest: Interest,
+        place: &mut ReadInto<'_>,
+        wakers: &mut Vec<Waker>,
+    ) -> usize {
         let now = self.clock.now();
         let counts = !matches!(interest, Interest::Write(conn) if inner.is_connecting(conn));
-        let taken = self.take_batch(inner, now, Until::Met(interest), wakers);
+        let taken = self.take_batch(inner, now, Until::Met(interest), place, wakers);
         let any = taken.packets > 0;
         if counts {
             inner.looks.note(any);
@@ -169,7 +184,7 @@ impl Shard {
 
     /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no packet.
     fn receive(&self, inner: &mut Inner) -> Option<bool> {
-        let Inner { stack, rx, buffer, .. } = inner;
+        let Inner { stack, rx, buffer, is_bulk, .. } = inner;
         if self.is_closed() {
             return None;
         }
@@ -181,6 +196,7 @@ impl Shard {
             }
         };
         let is_small = received.gso_size == 0;
+        *is_bulk = !is_small;
         if self.hand_over(stack, buffer, &received) {
             return Some(is_small);
         }

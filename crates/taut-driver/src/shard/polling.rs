@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use taut_core::Instant;
 
 use super::waiters::{Interest, WaitKey};
-use super::{Access, Inner, Shard};
+use super::{Access, Inner, ReadInto, Shard};
 
 /// Who polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,19 @@ impl Shard {
         waker: &Waker,
         attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let (result, is_turn_over) = self.poll_as(Who::Task, interest, key, waker, attempt);
+        self.poll_place(interest, key, waker, &mut ReadInto::default(), attempt)
+    }
+
+    /// [`poll`](Self::poll), with memory for what is read.
+    pub(crate) fn poll_place<T>(
+        &self,
+        interest: Interest,
+        key: WaitKey,
+        waker: &Waker,
+        place: &mut ReadInto<'_>,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let (result, is_turn_over) = self.poll_as(Who::Task, interest, (key, waker), place, attempt);
         if is_turn_over {
             // After those that it has woken.
             waker.wake_by_ref();
@@ -49,11 +61,11 @@ impl Shard {
     pub(crate) fn poll_as_leader<T>(
         &self,
         interest: Interest,
-        key: WaitKey,
-        waker: &Waker,
+        waiter: (WaitKey, &Waker),
+        place: &mut ReadInto<'_>,
         attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        self.poll_as(Who::Leader, interest, key, waker, attempt).0
+        self.poll_as(Who::Leader, interest, waiter, place, attempt).0
     }
 
     /// Returns also whether the turn of this task is over: then it does not wait, but lets others run.
@@ -61,8 +73,8 @@ impl Shard {
         &self,
         who: Who,
         interest: Interest,
-        key: WaitKey,
-        waker: &Waker,
+        (key, waker): (WaitKey, &Waker),
+        place: &mut ReadInto<'_>,
         attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> (Poll<io::Result<T>>, bool) {
         let (result, is_turn_over, _replaced) = self.locked(|inner, wakers| {
@@ -71,7 +83,8 @@ impl Shard {
                 return (Poll::Ready(Err(error)), false, None);
             }
             inner.reader_turn.note_poll(interest);
-            let (mut now, result, is_turn_over) = self.attempt_or_look(inner, who, interest, wakers, attempt);
+            let (mut now, result, is_turn_over) =
+                self.attempt_or_look(inner, who, interest, place, wakers, attempt);
             let replaced = if is_turn_over {
                 // It looks again when the others have run.
                 None
@@ -104,24 +117,25 @@ impl Shard {
         inner: &mut Inner,
         who: Who,
         interest: Interest,
+        place: &mut ReadInto<'_>,
         wakers: &mut Vec<Waker>,
         mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> (Instant, Poll<io::Result<T>>, bool) {
         let now = self.begin(inner, wakers, Some(interest));
-        let result = self.used(inner, now, wakers, &mut attempt);
+        let result = self.used(inner, now, wakers, place, &mut attempt);
         let may_look = result.is_pending()
             && (who != Who::Task || inner.reader_turn.may_look())
             && inner.may_look(interest);
         // The packet is often in the device already.
-        let found = if may_look { self.look(inner, interest, wakers) } else { 0 };
+        let found = if may_look { self.look(inner, interest, place, wakers) } else { 0 };
         if found == 0 {
             return (now, result, false);
         }
-        if who == Who::Task && inner.reader_turn.is_over(interest, found, wakers.len()) {
+        if who == Who::Task && place.is_empty() && inner.reader_turn.is_over(interest, found, wakers.len()) {
             return (now, result, true);
         }
         let now = self.clock.now();
-        (now, self.used(inner, now, wakers, &mut attempt), false)
+        (now, self.used(inner, now, wakers, place, &mut attempt), false)
     }
 
     /// [`poll`](Self::poll) for callers that will not wait.

@@ -258,8 +258,12 @@ impl TcpStream {
         if self.modes.nonblocking.load(Ordering::Relaxed) {
             return now_or_would_block(shard.attempt(attempt));
         }
-        let deadline = timeout(timeout_ns).map(|timeout| shard.clock().now() + timeout.into());
+        let deadline = self.deadline(timeout_ns);
         shard.wait(interest, deadline, attempt).unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
+    }
+
+    fn deadline(&self, timeout_ns: &AtomicU64) -> Option<taut_core::Instant> {
+        timeout(timeout_ns).map(|timeout| self.socket.shard.clock().now() + timeout.into())
     }
 }
 
@@ -285,7 +289,14 @@ impl Read for &TcpStream {
         if into.is_empty() {
             return Ok(0);
         }
-        self.wait_read(|access| self.socket.read(access, into))
+        let (shard, socket) = (&self.socket.shard, &self.socket);
+        if self.modes.nonblocking.load(Ordering::Relaxed) {
+            return now_or_would_block(shard.attempt(|access| socket.read(access, into)));
+        }
+        let deadline = self.deadline(&self.modes.read_timeout_ns);
+        shard
+            .wait_into(socket.id, deadline, into, |access| socket.read_placed(access))
+            .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
     }
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -110,6 +110,15 @@ impl Socket {
         read_result(conn.read(now, into))
     }
 
+    /// [`read`](Self::read) into [`Access::into`], where the device may have put the bytes already.
+    pub(crate) fn read_placed(&self, access: &mut Access<'_>) -> Attempt<usize> {
+        if access.filled > 0 {
+            return Poll::Ready(Ok(access.filled));
+        }
+        let mut conn = access.stack.conn_mut(self.id).ok_or_else(error::gone)?;
+        read_result(conn.read(access.now, access.into))
+    }
+
     pub(crate) fn read_vectored(
         &self,
         access: &mut Access<'_>,

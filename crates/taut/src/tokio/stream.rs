@@ -307,8 +307,8 @@ impl TcpStream {
         }
         let socket = &*self.socket;
         let place = into.initialize_unfilled();
-        let count = ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
-            socket.read(access, place)
+        let count = ready!(socket.shard.poll_into(socket.id, WaitKey::POLL, cx.waker(), place, |access| {
+            socket.read_placed(access)
         }))?;
         into.advance(count);
         Poll::Ready(Ok(()))

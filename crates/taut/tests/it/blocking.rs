@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
 use taut::blocking::{TcpListener, TcpStream};
-use taut_testbed::{PATIENCE, now};
+use taut_testbed::{Meter, PATIENCE, now};
 
 const BULK: usize = 64 << 20;
 
@@ -65,6 +65,32 @@ fn bulk_from_the_kernel_arrives_whole() {
         let stream = TcpStream::connect(&net.stack, address).unwrap();
         let got = digest_of(&stream);
         assert_eq!(got, (BULK, server.join().unwrap()));
+    }
+}
+
+/// Reads of 1 byte to 1 MB; alone, and beside another reader whose packets come between.
+#[test]
+fn place_3_a_reader_has_what_the_device_put_at_its_memory() {
+    let net = Net::new();
+    let read = |family: usize| {
+        let (listener, address) = net.listener(family);
+        let server = serve(listener, |stream| send_noise(stream, BULK, 9));
+        let mut stream = TcpStream::connect(&net.stack, address).unwrap();
+        let (mut meter, mut buffer, mut room) = (Meter::default(), vec![0; 1 << 20], 1 << 17);
+        while let count @ 1.. = stream.read(&mut buffer[..room]).unwrap() {
+            meter.update(&buffer[..count]);
+            room = (room * 7919 + 12_345) % (1 << 20) + 1;
+        }
+        assert_eq!((meter.bytes() as usize, meter.finish()), (BULK, server.join().unwrap()));
+    };
+    for family in [0, 1] {
+        let before = net.stack.counters().placed;
+        read(family);
+        assert!(net.stack.counters().placed > before, "no packet was placed");
+        thread::scope(|scope| {
+            scope.spawn(|| read(0));
+            read(1);
+        });
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Seg {
     ts: Option<Option<Timestamps>>,
     sack: Option<Vec<(u32, u32)>>,
     urgent: u16,
-    gso: u16,
+    pub(crate) gso: u16,
     after_ms: Option<u64>,
     port: Option<u16>,
     ecn: Option<Ecn>,
