@@ -38,7 +38,6 @@ impl Stack {
         let (header, header_len) = TcpHeader::parse(headers.get(ip.header_len..)?).ok()?;
         let is_plain = ip.protocol == protocol::TCP
             && !header.flags.intersects(TcpFlags::SYN | TcpFlags::RST | TcpFlags::FIN | TcpFlags::URG)
-            && ip.header_len + header_len == headers.len()
             && ip.payload_len == header_len + payload.len();
         if !is_plain || !self.is_for_us(ip.src, ip.dst) || self.placed_headers(id).is_none() {
             return None;
