@@ -173,7 +173,7 @@ confined() {
         cat "$work/status"
         tr '\t\n' '  ' <"$work/status" | grep -Eqx 'CapEff: 0+ NoNewPrivs: 1 Seccomp: 2 '
     done
-    inside stat -c '%U %a' /run/user/1000/taut-gateway/net | grep -qx 'tester 700'
+    inside stat -c '%U %a' /run/user/1000/taut-gateway/net | grep -qx 'tester 600'
 }
 shows "both run without rights, the gateway at its socket" confined
 reloads() { as_user systemctl --user reload taut-gateway; sleep 1; as_user systemctl --user is-active taut-gateway; }

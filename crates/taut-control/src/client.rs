@@ -80,12 +80,21 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotTrusted`], or an I/O error if nothing listens there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::from(connect(path)?);
+        let socket = connect(path)?;
         // Root may query every stack; any other user only its own and root's, so that no user has to trust text
         // from another one.
-        if !place::is_trusted(place::peer_uid(&stream)?) && !place::is_root() {
+        if !place::is_trusted(place::peer_uid(&socket)?) && !place::is_root() {
             return Err(ClientError::NotTrusted);
         }
+        Self::on(socket)
+    }
+
+    /// On a socket that is connected.
+    ///
+    /// # Errors
+    /// It takes no options.
+    pub fn on(socket: OwnedFd) -> Result<Self, ClientError> {
+        let stream = UnixStream::from(socket);
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -107,19 +107,58 @@ impl DirectoryLock {
     }
 }
 
-/// A listening socket. Its file is removed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    pub(crate) listener: OwnedFd,
-    pub(crate) path: PathBuf,
-    /// Device and inode, because the file at the path may belong to another process by the time of the removal.
-    file: (u64, u64),
+/// The number of this process. The first call decides, so that it is the one by which others find a process
+/// that a sandbox has given a second number.
+pub fn process() -> u32 {
+    static OF_THIS_PROCESS: OnceLock<u32> = OnceLock::new();
+    *OF_THIS_PROCESS.get_or_init(std::process::id)
 }
 
-impl Drop for Bound {
+/// A listening control socket. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub struct Bound {
+    file: SocketFile,
+    pub(crate) listener: OwnedFd,
+    pub(crate) path: PathBuf,
+}
+
+/// The file of a control socket, which is removed when this is dropped.
+#[derive(Debug)]
+pub struct SocketFile(File);
+
+enum File {
+    /// Place, device and inode, because the file there may belong to another process when it is removed.
+    Own(PathBuf, (u64, u64)),
+    /// Another process's, and how to have it removed.
+    Outside(Box<dyn Fn() + Send + Sync>),
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Own(path, _) => f.debug_tuple("Own").field(path).finish(),
+            Self::Outside(_) => f.write_str("Outside"),
+        }
+    }
+}
+
+impl SocketFile {
+    /// Where it is, if this process has made it.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            File::Own(path, _) => Some(path),
+            File::Outside(_) => None,
+        }
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_some_and(|file| file == self.file) {
-            _ = fs::remove_file(&self.path);
+        match &self.0 {
+            File::Own(path, file) if identity(path).as_ref() == Some(file) => _ = fs::remove_file(path),
+            File::Own(..) => {}
+            File::Outside(remove) => remove(),
         }
     }
 }
@@ -129,15 +168,36 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Bound {
+    /// One that another process of this user has made, and removes at a call of `remove`. In a user namespace,
+    /// root looks like a stranger; so the file's mode decides alone who may connect.
+    #[must_use]
+    pub fn from_outside(listener: OwnedFd, remove: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { file: SocketFile(File::Outside(Box::new(remove))), listener, path: PathBuf::new() }
+    }
+
+    /// The socket and its file apart.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, SocketFile) {
+        (self.listener, self.file)
+    }
+
+    /// Whether the user at the other end of a connection may be served.
+    pub(crate) fn serves(&self, socket: &impl std::os::fd::AsFd) -> bool {
+        matches!(self.file.0, File::Outside(_)) || peer_uid(socket).is_ok_and(is_trusted)
+    }
+
     /// Listens at `PID.sock` in the default directory, or `PID-2.sock` and so on for a process's further
     /// stacks.
-    pub(crate) fn at_default() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// As for [`default_directory`]; also when the socket cannot be made.
+    pub fn at_default() -> io::Result<Self> {
         Self::in_directory(&default_directory()?)
     }
 
     fn in_directory(dir: &Path) -> io::Result<Self> {
         let _lock = DirectoryLock::take(dir)?;
-        let pid = std::process::id();
+        let pid = process();
         for nth in 1..=STACKS_PER_PROCESS {
             let name = if nth == 1 { format!("{pid}.sock") } else { format!("{pid}-{nth}.sock") };
             match Self::at(&dir.join(name)) {
@@ -148,8 +208,11 @@ impl Bound {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Listens at a path. A dead socket there is replaced; any other file is an error.
-    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+    /// Listens at a path. A dead socket there is replaced.
+    ///
+    /// # Errors
+    /// Any other file is there, or the socket cannot be made.
+    pub fn at(path: &Path) -> io::Result<Self> {
         let explain = |error: io::Error| {
             io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
         };
@@ -163,7 +226,8 @@ impl Bound {
         .map_err(|error| explain(error.into()))
         .and_then(|listener| {
             let file = identity(path).ok_or_else(|| explain(io::ErrorKind::NotFound.into()))?;
-            Ok(Self { listener, path: path.to_owned(), file })
+            let file = SocketFile(File::Own(path.to_owned(), file));
+            Ok(Self { file, listener, path: path.to_owned() })
         })
     }
 }
@@ -180,7 +244,10 @@ fn bind(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Connects without waiting.
-pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Errno> {
+///
+/// # Errors
+/// Those of `connect(2)`.
+pub fn connect(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

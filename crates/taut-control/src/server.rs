@@ -124,11 +124,15 @@ impl Server {
         Self::start(Bound::at(path)?, about, source)
     }
 
-    fn start(bound: Bound, about: About, source: impl Source) -> io::Result<Self> {
+    /// Answers at a socket that listens already.
+    ///
+    /// # Errors
+    /// The thread cannot be made.
+    pub fn start(bound: Bound, about: About, source: impl Source) -> io::Result<Self> {
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let path = bound.path.clone();
         let identity = Identity {
-            pid: std::process::id(),
+            pid: place::process(),
             program: program_name(),
             device: about.device,
             addresses: about.addresses,
@@ -239,12 +243,12 @@ impl<S: Source> Loop<S> {
                 return;
             }
         };
-        let refusal = match place::peer_uid(&socket) {
-            Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
-            Ok(uid) if place::is_trusted(uid) => {
+        let refusal = match self.bound.serves(&socket) {
+            true if self.sessions.len() < CLIENTS_MAX => None,
+            true => {
                 Some((Fault::Busy, format!("{CLIENTS_MAX} clients are already connected; try again later")))
             }
-            _ => Some((
+            false => Some((
                 Fault::Permission,
                 "the stack belongs to another user; try as that user, or as root".to_owned(),
             )),

@@ -28,8 +28,7 @@ pub(crate) mod line;
 mod rx;
 mod tx;
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -298,7 +297,8 @@ fn best_naming(send: &OwnedFd, interface: &Interface, options: &PacketOptions) -
 
 pub(crate) fn random_seed() -> io::Result<[u8; 16]> {
     let mut seed = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    // So short a one is never given in parts.
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     Ok(seed)
 }
 

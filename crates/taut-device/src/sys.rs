@@ -5,6 +5,8 @@
 pub(crate) mod bpf;
 mod capture;
 mod fork;
+#[cfg(feature = "hostile")]
+mod hostile;
 mod kernel_socket;
 pub(crate) mod packet_socket;
 mod realtime;
@@ -18,6 +20,8 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 pub use capture::{Capture, Captured};
 pub use fork::{Forked, exit_now, fork_alone};
+#[cfg(feature = "hostile")]
+pub use hostile::raw;
 pub use kernel_socket::{
     FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info, unlock_buffers,
 };

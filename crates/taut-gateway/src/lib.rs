@@ -14,7 +14,7 @@
 //! | `run/` | [`Server`]: a task for each flow, TCP, datagrams, and the name service ([`Resolver`]) |
 //! | `out/` | [`WayOut`]: the host's own sockets, a SOCKS5 or HTTP proxy, another stack; ICMP errors from beyond |
 //! | `doors/` | a guest in a namespace, [`Machines`] at a Unix socket, forwarded ports, clients of a proxy |
-//! | `sandbox.rs` | what a running gateway may not do |
+//! | `sandbox/` | what a running gateway may not do, and the process outside |
 //!
 //! A program makes a gateway with these calls (`examples/run.rs`):
 //!
@@ -29,7 +29,7 @@
 //! | `Server::forward_port(stack, guest, forward)` | opens a port of the host that leads to the guest |
 //! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and a stack for each |
 //! | `Server::proxy(clients, way, login)` | serves clients of a proxy |
-//! | `sandbox::confine(read, write)`, `drop_capabilities(keep)` | give up what a running gateway does not need |
+//! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |
 //!
 //! The behaviour is in `docs/spec/gateway.md`, statement by statement (GW, VM).

@@ -88,7 +88,7 @@ impl World {
                         noted.lock().unwrap().push(format!("{n} {word}"));
                     });
                     let (way, network) = (Arc::new(HostSockets), network(n as u8));
-                    machines.serve(&server, way, &network, &[], Stack::builder, &log).await
+                    machines.serve(&server, way, &network, &[], || Ok(Stack::builder()), &log).await
                 });
             }
             (server, async move { tasks.join_next().await })

@@ -37,5 +37,5 @@ mod values;
 pub use input::Kind;
 pub use player::{Difference, Played, Player, Seen};
 pub use recording::{RecordEnd, RecordingError};
-pub use tape::{RecordHandle, RecordReport, record};
+pub use tape::{RecordFile, RecordHandle, RecordReport, record, record_in};
 pub use taped::{Taped, TapedConn};

@@ -171,12 +171,28 @@ pub(crate) struct Tape {
     writer: Option<JoinHandle<()>>,
 }
 
-/// Makes a stack whose inputs are recorded in a file at `path`, from the first one on. `shard` is the number of this stack, and
-/// how many there are. The file can be read by its owner only: it contains payload and the stack's secrets.
+/// A new file for a recording.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RecordFile {
+    /// Makes it at this path, or empties the one that is there.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        Ok(Self { file: create(path).map_err(named)?, path: path.to_owned() })
+    }
+}
+
+/// [`record_in`] a new file at this path.
 ///
 /// # Errors
-/// The file cannot be made; the configuration has a value that a recording cannot express
-/// ([`io::ErrorKind::InvalidInput`]); no thread can be started.
+/// The file cannot be made, and those of [`record_in`].
 pub fn record(
     path: &Path,
     config: Arc<StackConfig>,
@@ -184,11 +200,27 @@ pub fn record(
     seed: [u8; 32],
     shard: (u16, u16),
 ) -> io::Result<(Taped, RecordHandle)> {
+    record_in(RecordFile::create(path)?, config, caps, seed, shard)
+}
+
+/// Makes a stack whose inputs are recorded in a file, from the first one on. `shard` is the number of this stack, and
+/// how many there are. The file can be read by its owner only: it contains payload and the stack's secrets.
+///
+/// # Errors
+/// The file cannot be written; the configuration has a value that a recording cannot express
+/// ([`io::ErrorKind::InvalidInput`]); no thread can be started.
+pub fn record_in(
+    file: RecordFile,
+    config: Arc<StackConfig>,
+    caps: LinkCaps,
+    seed: [u8; 32],
+    shard: (u16, u16),
+) -> io::Result<(Taped, RecordHandle)> {
     let header = Header::new(&config, caps, seed, shard);
     let header = header.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let RecordFile { file, path } = file;
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let file = create(path).map_err(named)?;
-    let tape = Tape::new(path, file, &header).map_err(named)?;
+    let tape = Tape::new(&path, file, &header).map_err(named)?;
     let handle = RecordHandle(Arc::clone(&tape.shared));
     Ok((Taped::on(tape, Stack::new(config, caps, seed)), handle))
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use taut_control::place::Bound;
 use taut_control::protocol::Counter;
 use taut_control::qdisc::QdiscSnapshot;
 use taut_control::rooms::FlowRooms;
@@ -18,7 +19,7 @@ use taut_link::{QdiscReport, QdiscSpecError};
 use taut_replay::Taped;
 
 /// The builder's settings.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Control {
     pub(crate) place: SocketPlace,
     /// The name of the device.
@@ -39,20 +40,22 @@ impl std::fmt::Debug for Relayed {
 }
 
 /// The requested place of the socket.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) enum SocketPlace {
     #[default]
     Nowhere,
     Default,
     Path(PathBuf),
+    /// It listens already.
+    Bound(Bound),
 }
 
 impl Control {
     /// The same with the stack's addresses: those with a prefix, and those that are only in the configuration.
-    pub(crate) fn with_addresses(&self, prefixed: &[Cidr], bare: &[IpAddr]) -> Self {
+    pub(crate) fn with_addresses(self, prefixed: &[Cidr], bare: &[IpAddr]) -> Self {
         let prefixed = prefixed.iter().map(ToString::to_string);
         let addresses = prefixed.chain(bare.iter().map(ToString::to_string)).collect();
-        Self { addresses, ..self.clone() }
+        Self { addresses, ..self }
     }
 
     /// Opens the socket, if one was requested.
@@ -64,6 +67,7 @@ impl Control {
             SocketPlace::Nowhere => Ok(None),
             SocketPlace::Default => Server::at_default(about, source).map(Some),
             SocketPlace::Path(path) => Server::at(&path, about, source).map(Some),
+            SocketPlace::Bound(bound) => Server::start(bound, about, source).map(Some),
         }
     }
 }

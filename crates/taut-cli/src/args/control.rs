@@ -6,11 +6,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut_control::place::{self, Running};
 use taut_control::{Client, ClientError};
+use taut_gateway::sandbox::Caller;
 
 use crate::dash::PageArgs;
 use crate::dash::watch::Which;
@@ -26,35 +28,56 @@ pub(crate) struct ControlArgs {
     /// A live page of the stack.
     #[command(flatten)]
     pub page: PageArgs,
+    /// In a sandbox, the process outside makes the socket.
+    #[arg(skip)]
+    pub outside: Option<Arc<Caller>>,
 }
 
 impl ControlArgs {
+    /// The socket's place, for the process outside of a sandbox.
+    pub(crate) fn place(&self) -> Option<Option<PathBuf>> {
+        match &self.control {
+            Some(path) if path == Path::new("none") => None,
+            place => Some(place.clone()),
+        }
+    }
+
     /// Shows the page of `--dash`, and gives a builder the socket.
     ///
     /// # Errors
     /// When the page cannot be shown.
     pub(crate) fn apply(&self, builder: taut::StackBuilder) -> io::Result<taut::StackBuilder> {
         self.show_page()?;
-        Ok(self.open_socket(builder))
+        self.open_socket(builder)
     }
 
     /// Gives a builder the socket. If the default place cannot be used, prints a warning and continues
     /// without a socket, because the command can do its work without it.
-    pub(crate) fn open_socket(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
-        match &self.control {
-            Some(path) if path == Path::new("none") => builder,
-            Some(path) => builder.control(path),
-            None => match place::default_directory() {
-                Ok(_) => builder.control_default(),
-                Err(error) => {
-                    log::notice(Level::Warn, "no-control-socket", &format!("no control socket: {error}"));
-                    builder
-                }
-            },
+    ///
+    /// # Errors
+    /// When the place that was asked for cannot be used.
+    pub(crate) fn open_socket(&self, builder: taut::StackBuilder) -> io::Result<taut::StackBuilder> {
+        let Some(place) = self.place() else { return Ok(builder) };
+        let without = |builder, error: io::Error| {
+            log::notice(Level::Warn, "no-control-socket", &format!("no control socket: {error}"));
+            Ok(builder)
+        };
+        if let Some(outside) = &self.outside {
+            return match (outside.control_socket(), place) {
+                (Ok(Some(socket)), _) => Ok(builder.control_socket(socket)),
+                (Ok(None), _) => Ok(builder),
+                (Err(error), None) => without(builder, error),
+                (Err(error), Some(_)) => Err(error),
+            };
+        }
+        match (place, place::default_directory()) {
+            (Some(path), _) => Ok(builder.control(path)),
+            (None, Ok(_)) => Ok(builder.control_default()),
+            (None, Err(error)) => without(builder, error),
         }
     }
 
-    /// Shows the page of `--dash`, if it is wanted, until the process ends.
+    /// Shows the page of `--dash`, if given, until the process ends.
     ///
     /// # Errors
     /// When its address cannot be used, or the stack will have no control socket.
@@ -65,11 +88,14 @@ impl ControlArgs {
         let refuse =
             |why: &str| io::Error::other(format!("--dash reads the stack through its control socket: {why}"));
         let which = match &self.control {
+            place if self.outside.is_some() && place.as_deref() != Some(Path::new("none")) => {
+                self.outside.clone().map_or(Which::All, Which::Outside)
+            }
             Some(path) if path == Path::new("none") => return Err(refuse("leave out --control none")),
             Some(path) => Which::Socket(path.clone()),
             None => {
                 place::default_directory().map_err(|error| refuse(&error.to_string()))?;
-                Which::Process(std::process::id())
+                Which::Process(place::process())
             }
         };
         self.page.show(which).map_err(|error| io::Error::other(format!("{error:#}")))
@@ -79,7 +105,7 @@ impl ControlArgs {
     #[must_use]
     pub(crate) fn for_another(&self) -> Self {
         let control = self.control.as_ref().map(|_| PathBuf::from("none"));
-        Self { control, page: PageArgs::default() }
+        Self { control, ..Self::default() }
     }
 }
 

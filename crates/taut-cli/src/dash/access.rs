@@ -18,7 +18,7 @@ use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context as _;
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
 /// The fewest characters of a token that is given.
 const TOKEN_MIN_CHARS: usize = 16;
@@ -55,8 +55,8 @@ impl Token {
     /// When the system has no randomness.
     pub fn random() -> anyhow::Result<Self> {
         let mut bytes = [0; 16];
-        let mut source = std::fs::File::open("/dev/urandom").context("/dev/urandom")?;
-        source.read_exact(&mut bytes).context("/dev/urandom")?;
+        // So short a one is never given in parts.
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("randomness")?;
         Ok(Self(crate::shared::text::hex(&bytes)))
     }
 
@@ -115,6 +115,31 @@ impl Access {
             "this address is for this machine only: open it as http://127.0.0.1 or http://localhost, or have `taut dash` \
              demand a --token\n",
         ))
+    }
+
+    /// Whether a request is the page's own, or no page's: a browser names the site of the page whose script
+    /// sends it (Fetch Metadata Request Headers §2.3; RFC 6454 §7).
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let text = |name| headers.get(name).map(HeaderValue::to_str);
+        let is_own_site = match text("sec-fetch-site") {
+            None => true,
+            Some(site) => matches!(site, Ok("same-origin" | "none")),
+        };
+        let is_own_origin = match text("origin") {
+            None => true,
+            Some(Ok(origin)) => {
+                let place = origin.split_once("://").map(|(_, place)| place);
+                place.is_some() && place == text("host").and_then(Result::ok)
+            }
+            Some(Err(_)) => false,
+        };
+        if is_own_site && is_own_origin {
+            return Ok(());
+        }
+        Err((StatusCode::FORBIDDEN, "another site's page may not read this one\n"))
     }
 
     /// Whether numbers are given to this client.
@@ -244,6 +269,25 @@ mod tests {
             assert!(!allowed(&[]));
             assert!(!allowed(&[("host", "localhost"), ("host", "evil.example")]));
             assert!(access.check_token(&Uri::from_static("/samples"), &headers(&[])).is_ok());
+        }
+    }
+
+    #[test]
+    fn conf_30_another_sites_page_gets_no_numbers() {
+        let access = access("127.0.0.1:9118", None);
+        let may = |of: &[(&'static str, &str)]| {
+            access.check_site(&headers(&[&[("host", "127.0.0.1:9118")], of].concat())).is_ok()
+        };
+        // The page, an address that was typed, a collector.
+        assert!(may(&[("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:9118")]));
+        assert!(may(&[("sec-fetch-site", "none")]) && may(&[]));
+        for site in ["cross-site", "same-site", "", "x"] {
+            assert!(!may(&[("sec-fetch-site", site)]), "{site}");
+        }
+        for origin in
+            ["http://evil.example", "http://127.0.0.1:80", "null", "", "http://127.0.0.1:9118.evil.example"]
+        {
+            assert!(!may(&[("origin", origin)]), "{origin}");
         }
     }
 

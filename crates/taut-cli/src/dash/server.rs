@@ -111,7 +111,8 @@ async fn guarded(State(server): State<Server>, request: Request, next: Next) -> 
 }
 
 async fn with_token(State(server): State<Server>, request: Request, next: Next) -> Response {
-    match server.access.check_token(request.uri(), request.headers()) {
+    let (access, headers) = (&server.access, request.headers());
+    match access.check_site(headers).and_then(|()| access.check_token(request.uri(), headers)) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }

@@ -10,9 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut_control::{Client, ClientError, Fault, place};
+use taut_gateway::sandbox::Caller;
 
 use crate::args::control::SocketArgs;
 use crate::dash::sampler::{Look, Sample, Sampler, StackLook};
@@ -41,6 +43,8 @@ pub enum Which {
     Process(u32),
     /// The one with this control socket.
     Socket(PathBuf),
+    /// This process's own, to which a process outside of its sandbox connects.
+    Outside(Arc<Caller>),
 }
 
 impl Which {
@@ -66,6 +70,18 @@ impl Which {
             Self::All => running(&|_| true),
             Self::Process(pid) => running(&|other| other == *pid),
             Self::Socket(path) => Ok(vec![path.clone()]),
+            Self::Outside(_) => Ok(vec!["the control socket".into()]),
+        }
+    }
+
+    /// A client of one of them.
+    ///
+    /// # Errors
+    /// Those of [`Client::connect`].
+    pub fn connect(&self, path: &Path) -> Result<Client, ClientError> {
+        match self {
+            Self::Outside(caller) => Client::on(caller.connect_control()?),
+            _ => Client::connect(path),
         }
     }
 }
@@ -142,7 +158,7 @@ impl Watch {
             // A session that was idle for long has ended, and a stack at this path may be another one by now.
             let kept = self.clients.remove(&path);
             let kept = kept.and_then(|mut client| ask(&mut client).ok().map(|stack| (client, stack)));
-            match kept.map_or_else(|| begin(&path), Ok) {
+            match kept.map_or_else(|| begin(&self.which, &path), Ok) {
                 Ok((client, stack)) => {
                     look.stacks.push(stack);
                     self.clients.insert(path, client);
@@ -159,8 +175,8 @@ impl Watch {
     }
 }
 
-fn begin(path: &Path) -> Result<(Client, StackLook), ClientError> {
-    let mut client = Client::connect(path)?;
+fn begin(which: &Which, path: &Path) -> Result<(Client, StackLook), ClientError> {
+    let mut client = which.connect(path)?;
     let stack = ask(&mut client)?;
     Ok((client, stack))
 }

@@ -1,50 +1,59 @@
 //! The sandbox around a gateway and a proxy: what a running one of them does not need, it gives up
-//! (`taut-gateway`'s `sandbox.rs`). Called by `gateway.rs` and `proxy.rs` before there is a second thread.
+//! (`taut-gateway`'s `sandbox/`). Called by `gateway.rs` and `proxy.rs` before there is a second thread.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use taut_control::place;
-use taut_gateway::sandbox::{self, CapabilitySet};
+use taut_gateway::sandbox::{self, Caller, CapabilitySet, Needs, Outside, Tasks};
 
 use crate::args::control::ControlArgs;
+use crate::shared::interrupt;
 use crate::shared::log::{self, Level};
 
-/// What the command needs while it runs, beside sockets, `resolv.conf` and the control socket.
+/// The ways to the process outside.
 #[derive(Debug)]
-pub(crate) struct Needs {
-    /// Directories whose files are read.
-    pub read: Vec<PathBuf>,
-    /// Directories whose files are written or made.
-    pub write: Vec<PathBuf>,
-    /// Capabilities.
-    pub keep: CapabilitySet,
+pub(crate) struct Inside {
+    /// From it: [`Orders`](sandbox::Orders).
+    pub orders: UnixStream,
+    /// To it.
+    pub caller: Arc<Caller>,
 }
 
-/// The directory of a file.
-pub(crate) fn directory(of: &Path) -> Option<PathBuf> {
-    let parent = of.parent()?;
-    // A name alone is a file here.
-    Some(if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_path_buf() })
-}
-
-/// Closes the sandbox for this thread and those that it starts from now on.
+/// Closes the sandbox: this process becomes the one outside, and its child, which returns, is confined.
 ///
 /// # Errors
 /// The kernel refuses what it claims to have.
-pub(crate) fn close(control: &ControlArgs, needs: Needs) -> anyhow::Result<()> {
-    let Needs { mut read, mut write, keep } = needs;
-    write.extend(control.control.as_deref().and_then(directory));
-    write.extend(place::default_directory());
-    read.extend(sandbox::directories_of_resolver());
-    // The kernel's settings, which a stack looks at when it begins.
-    read.extend(["/dev/urandom", "/proc/sys/net"].map(PathBuf::from));
-    sandbox::drop_capabilities(keep)
-        .context("cannot give up capabilities; --no-sandbox runs without the sandbox")?;
-    let confined = sandbox::confine(&read, &write).context("the sandbox; --no-sandbox runs without it")?;
+pub(crate) fn close(control: &ControlArgs, tasks: Tasks, needs: Needs) -> anyhow::Result<Inside> {
+    const ADVICE: &str = "the sandbox; --no-sandbox runs without it";
+    let keep = needs.keep & sandbox::own_capabilities().context(ADVICE)?;
+    let tasks = Tasks {
+        control: control.place(),
+        ignores_hangup: interrupt::ignores_hangup(),
+        has_rights: keep != CapabilitySet::empty(),
+        ..tasks
+    };
+    let (outside, has_number) = Outside::split(tasks).context(ADVICE)?;
+    let confined = sandbox::confine(Needs { keep, ..needs }).context(ADVICE)?;
+    let warn = |name, why| log::event(Level::Warn, name, why, serde_json::Map::new());
     if !confined.files {
-        let why = "this kernel has no landlock: this process may open this user's files";
-        log::event(Level::Warn, "no-landlock", why, serde_json::Map::new());
+        warn("no-landlock", "this kernel has no landlock: the sandbox relies on its other limits");
     }
-    Ok(())
+    if !confined.namespaces || !has_number {
+        let why = "this kernel gives this user no namespaces: the sandbox relies on landlock and seccomp";
+        warn("no-namespaces", why);
+    }
+    #[cfg(feature = "hostile")]
+    attack();
+    let (orders, caller) = outside.into_parts();
+    Ok(Inside { orders, caller: Arc::new(caller) })
+}
+
+/// Attacks the sandbox from within, if the test has named a process, and reports.
+#[cfg(feature = "hostile")]
+fn attack() {
+    use taut_gateway::sandbox::hostile;
+    if let Some(outside) = std::env::var("TAUT_HOSTILE").ok().and_then(|pid| pid.parse().ok()) {
+        eprint!("{}", hostile::report(&hostile::attack(taut_device::sys::raw, outside)));
+    }
 }

@@ -3,32 +3,33 @@
 //! This file reads arguments, starts the guest, and passes signals and the exit code on.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::fs::File;
+use std::net::IpAddr;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use futures_util::future::Either;
+use rustix::process::Pid;
 use taut::device::Cidr;
-use taut::{ConnOptions, FlowKind, Stack};
+use taut::{ConnOptions, FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, HttpConnect, Link, Listening, Login,
-    NOTSENT_LOWAT, Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server,
-    pings_are_allowed, sandbox::CapabilitySet,
+    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Link, Listening, Login, NOTSENT_LOWAT,
+    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
+    sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::control::ControlArgs;
-use crate::net::confined::{self, Needs};
+use crate::net::confined::{self, Inside};
 use crate::net::gateway_config::Config;
+use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{say, write};
+use crate::net::gateway_out::Out;
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
-use crate::shared::interrupt;
 use crate::shared::log::{self, Level, LogArgs};
 
 /// Gives a command, container or VM network access without root
@@ -131,40 +132,6 @@ enum Filter {
     Any,
 }
 
-/// Where flows go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Out {
-    Socks5(Socks5),
-    Http(HttpConnect),
-    Tun(String),
-}
-
-impl FromStr for Out {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is not socks5://HOST:PORT, http://HOST:PORT or tun:NAME");
-        if let Some(name) = text.strip_prefix("tun:") {
-            return if name.is_empty() { Err(wrong()) } else { Ok(Self::Tun(name.to_owned())) };
-        }
-        let resolve = |place: &str| {
-            let place = place.strip_suffix('/').unwrap_or(place);
-            let mut found = place.to_socket_addrs().map_err(|error| format!("{place}: {error}"))?;
-            found.next().ok_or_else(wrong)
-        };
-        if let Some(place) = text.strip_prefix("socks5://") {
-            if place.contains('@') {
-                return Err("a login on the command line can be read by every user of this machine; \
-                            write NAME:PASSWORD into a file, and name it with --out-login"
-                    .to_owned());
-            }
-            return Ok(Self::Socks5(Socks5 { proxy: resolve(place)?, login: None }));
-        }
-        let place = text.strip_prefix("http://").ok_or_else(wrong)?;
-        Ok(Self::Http(HttpConnect { proxy: resolve(place)? }))
-    }
-}
-
 fn login_file(path: &str) -> Result<Login, String> {
     read_login(Path::new(path)).map_err(|error| format!("{error:#}"))
 }
@@ -217,9 +184,16 @@ impl GatewayArgs {
     }
 
     fn settings(&self, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
-        let options = Self::augment_args(clap::Command::new("gateway"));
-        let read = |path| Config::read(path, &options);
+        let read = |path| Config::read(path, &Self::options());
         let config = self.file.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        self.with(&config, own)
+    }
+
+    fn options() -> clap::Command {
+        Self::augment_args(clap::Command::new("gateway"))
+    }
+
+    fn with(&self, config: &Config, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
         let host = if self.host_loopback { &["allow 127.0.0.0/8", "allow ::1"][..] } else { &[] };
         let rules = self.rules.iter().chain(&config.rules).map(String::as_str).chain(host.iter().copied());
         Ok(Settings {
@@ -234,20 +208,32 @@ impl GatewayArgs {
         })
     }
 
-    /// Reads the file again, each time that this process gets HUP. A mistake in it changes nothing.
+    /// Reads the file again, each time that this process gets HUP.
     async fn reload(&self, server: &Server) -> anyhow::Result<Infallible> {
         let mut hangup = signal(SignalKind::hangup())?;
         loop {
             hangup.recv().await;
-            let own = server.look(|gateway| gateway.settings().own.clone());
-            match self.settings(own) {
-                Ok(settings) => {
-                    server.set(settings);
-                    say(Level::Info, "rules-read", "the rules are as in the file now");
-                }
-                Err(error) => {
-                    say(Level::Error, "rules-refused", &format!("the rules stay as they were: {error:#}"));
-                }
+            let read = self.file.config.as_deref().map(|path| Config::read(path, &Self::options()));
+            self.read_again(server, read.unwrap_or_else(|| Ok(Config::default())));
+        }
+    }
+
+    /// The same by the process outside, which has opened it.
+    fn settings_of(&self, file: std::io::Result<File>) -> anyhow::Result<Config> {
+        let path = self.file.config.as_deref().unwrap_or(Path::new(""));
+        Config::of(path, file, &Self::options())
+    }
+
+    /// A mistake in the file changes nothing.
+    fn read_again(&self, server: &Server, config: anyhow::Result<Config>) {
+        let own = server.look(|gateway| gateway.settings().own.clone());
+        match config.and_then(|config| self.with(&config, own)) {
+            Ok(settings) => {
+                server.set(settings);
+                say(Level::Info, "rules-read", "the rules are as in the file now");
+            }
+            Err(error) => {
+                say(Level::Error, "rules-refused", &format!("the rules stay as they were: {error:#}"));
             }
         }
     }
@@ -263,13 +249,9 @@ impl GatewayArgs {
         Ok(all)
     }
 
-    /// The rights that are needed after the sandbox is closed: to make an interface, and to open ports
-    /// below 1024.
+    /// The rights that are needed after the sandbox is closed: to open ports below 1024.
     fn kept_capabilities(&self, forwards: &[Forward]) -> CapabilitySet {
         let mut keep = CapabilitySet::empty();
-        if self.tun.is_some() || matches!(self.out, Some(Out::Tun(_))) {
-            keep |= CapabilitySet::NET_ADMIN;
-        }
         let is_automatic = self.tcp.iter().chain(&self.udp).any(|text| automatic(text).is_some());
         if is_automatic || forwards.iter().any(|forward| forward.at.port() < 1_024) {
             keep |= CapabilitySet::NET_BIND_SERVICE;
@@ -323,6 +305,52 @@ const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH,
 const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
                        net.ipv4.ping_group_range='0 2147483647'";
 
+/// Arguments that make no sense together.
+fn check(args: &GatewayArgs, has_guest: bool) -> anyhow::Result<()> {
+    if !has_guest && args.tun.is_none() {
+        bail!("{NO_GUEST}");
+    }
+    if !args.run && !args.command.is_empty() {
+        bail!("a command needs --run: taut gateway --run -- {}", args.command.join(" "));
+    }
+    if args.out_login.is_some() && !matches!(args.out, Some(Out::Socks5(_))) {
+        bail!("--out-login is for --out socks5://HOST:PORT: give that, or leave out --out-login");
+    }
+    Ok(())
+}
+
+/// All that is opened before the sandbox closes; `out` is the stack that flows leave by.
+struct Opened {
+    opening: Option<Opening>,
+    namespace: Option<Namespace>,
+    listening: Vec<(Vec<IpAddr>, Listening)>,
+    builder: StackBuilder,
+    out: Option<StackBuilder>,
+}
+
+/// Before there is a second thread.
+fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Opened> {
+    let mut opening = enter.map(|enter| fork(args, enter, pairs)).transpose()?;
+    let mut namespace = None;
+    if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
+        // Files of the guest's process.
+        namespace = opening.take().map(Opening::wait).transpose()?;
+    }
+    let listening = listening(args, namespace.as_mut())?;
+    let mut builder = Stack::builder();
+    for (_, own) in pairs {
+        builder = builder.address(&own.to_string());
+    }
+    if let Some(tun) = &args.tun {
+        builder = builder.tun(tun).mtu(args.mtu()).open()?;
+    }
+    let out = match &args.out {
+        Some(Out::Tun(name)) => Some(link_opened(args, name)?),
+        _ => None,
+    };
+    Ok(Opened { opening, namespace, listening, builder, out })
+}
+
 /// Runs `taut gateway` until its guest ends.
 ///
 /// # Errors
@@ -340,27 +368,18 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     args.log.start();
     let enter = args.enter();
     let machine = args.machine.plug(&pairs, args.mtu(), args.run)?;
-    if enter.is_none() && args.tun.is_none() && machine.is_none() {
-        bail!("{NO_GUEST}");
-    }
-    if !args.run && !args.command.is_empty() {
-        bail!("a command needs --run: taut gateway --run -- {}", args.command.join(" "));
-    }
-    if args.out_login.is_some() && !matches!(args.out, Some(Out::Socks5(_))) {
-        bail!("--out-login is for --out socks5://HOST:PORT: give that, or leave out --out-login");
-    }
-    // Before there is a second thread.
-    let mut opening = enter.map(|enter| fork(args, enter, &pairs)).transpose()?;
-    let mut namespace = None;
-    if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
-        // Files of the guest's process are opened before the sandbox closes.
-        namespace = opening.take().map(Opening::wait).transpose()?;
-    }
-    let listening = listening(args, namespace.as_mut())?;
+    check(args, enter.is_some() || machine.is_some())?;
+    let Opened { opening, mut namespace, listening, builder, out } = open(args, enter, &pairs)?;
     raise_descriptors();
+    let (mut control, mut resolver, mut orders) = (args.control.clone(), resolver, None);
     if !args.no_sandbox {
-        confine(args, &forwards)?;
+        let command = opening.as_ref().map(Opening::pid).or_else(|| namespace.as_ref().map(Namespace::pid));
+        let inside = confine(args, &forwards, command.filter(|_| args.run))?;
+        resolver.outside = Some(Arc::clone(&inside.caller));
+        control.outside = Some(inside.caller);
+        orders = Some(inside.orders);
     }
+    log::serve();
     if !pings_are_allowed() {
         say(Level::Warn, "no-ping", NO_PING);
     }
@@ -377,18 +396,16 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         namespace = Some(opening.wait()?);
     }
     let code = runtime.block_on(async {
-        if let Some(machine) = machine {
-            return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
-        }
+        let orders = orders.map(Orders::new).transpose()?;
         let server = GatewayArgs::server(settings, resolver);
-        let mut builder = server.observed(args.control.apply(Stack::builder())?);
-        for (_, own) in &pairs {
-            builder = builder.address(&own.to_string());
+        if let Some(machine) = machine {
+            let serving = serve_machines(args, &control, machine, &server, &forwards, out);
+            return serve_until(args, &server, orders.as_ref(), serving).await.map(|()| None);
         }
-        let stack = match (&namespace, &args.tun) {
-            (Some(namespace), _) => namespace.stack(builder)?,
-            (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
-            (None, None) => bail!("there is no guest"),
+        let builder = server.observed(control.apply(builder)?);
+        let stack = match &namespace {
+            Some(namespace) => namespace.stack(builder)?,
+            None => builder.build_tokio()?,
         };
         let mut tasks = tokio::task::JoinSet::new();
         let target = target(&pairs, namespace.as_mut())?;
@@ -409,67 +426,91 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             None => tasks.spawn(server.serve(&stack, Arc::new(HostSockets))?),
             Some(Out::Socks5(way)) => tasks.spawn(server.serve(&stack, Arc::new(args.socks5(way)))?),
             Some(Out::Http(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
-            Some(Out::Tun(name)) => tasks.spawn(server.serve(&stack, Arc::new(link(args, name)?))?),
+            Some(Out::Tun(name)) => tasks.spawn(server.serve(&stack, Arc::new(link(args, name, out)?))?),
         };
-        let failed =
-            async { tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from)) };
+        let failed = async {
+            let end = tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from));
+            Err::<(), _>(end.unwrap_or_else(|| anyhow::anyhow!("the gateway ended")))
+        };
+        if let Some(orders) = &orders {
+            // While it is there, the guest keeps its `resolv.conf`.
+            let _guest = namespace.map(Namespace::start).transpose()?;
+            if !args.run {
+                log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
+            }
+            return serve_until(args, &server, Some(orders), failed).await.map(|()| None);
+        }
         let reload = args.reload(&server);
         match namespace {
             Some(namespace) if args.run => {
                 tokio::select! {
                     code = command_ended(namespace, args.file.config.is_some()) => code.map(Some),
                     never = reload => never.map(|never| match never {}),
-                    error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
+                    error = failed => error.map(|()| None),
                 }
             }
             namespace => {
                 namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
-                let asked = ended_by_signal(args.file.config.is_some())?;
                 log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
-                tokio::select! {
-                    () = asked => Ok(None),
-                    never = reload => never.map(|never| match never {}),
-                    error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
-                }
+                serve_until(args, &server, None, failed).await.map(|()| None)
             }
         }
     })?;
     // Flows that wait for somebody would be waited for.
     runtime.shutdown_background();
     match code {
-        Some(code) if code != 0 => std::process::exit(code),
+        Some(code) if code != 0 => log::exit(code),
         _ => Ok(()),
     }
 }
 
-/// Serves virtual machines until this process is asked to end.
-async fn serve_machines(
+/// Serves until this process is asked to end, by a signal or by the process outside.
+async fn serve_until(
     args: &GatewayArgs,
-    machine: Plugged,
-    settings: Settings,
-    resolver: Resolver,
-    forwards: &[Forward],
+    server: &Server,
+    orders: Option<&Orders>,
+    serving: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let server = GatewayArgs::server(settings, resolver);
-    let asked = ended_by_signal(args.file.config.is_some())?;
-    args.control.show_page()?;
-    let builder = || server.observed(args.control.open_socket(Stack::builder()));
-    let serving = async {
-        match &args.out {
-            None => machine.serve(&server, Arc::new(HostSockets), forwards, builder).await,
-            Some(Out::Socks5(way)) => {
-                machine.serve(&server, Arc::new(args.socks5(way)), forwards, builder).await
-            }
-            Some(Out::Http(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
-            Some(Out::Tun(name)) => {
-                machine.serve(&server, Arc::new(link(args, name)?), forwards, builder).await
+    let Some(orders) = orders else {
+        let asked = ended_by_signal(args.file.config.is_some())?;
+        return tokio::select! {
+            () = asked => Ok(()),
+            never = args.reload(server) => never.map(|never| match never {}),
+            end = serving => end,
+        };
+    };
+    let obeyed = async {
+        loop {
+            match orders.next().await {
+                Order::Reload(file) => args.read_again(server, args.settings_of(file)),
+                Order::End | Order::CommandEnded => return,
             }
         }
     };
     tokio::select! {
-        () = asked => Ok(()),
-        never = args.reload(&server) => never.map(|never| match never {}),
+        () = obeyed => Ok(()),
         end = serving => end,
+    }
+}
+
+/// Serves virtual machines.
+async fn serve_machines(
+    args: &GatewayArgs,
+    control: &ControlArgs,
+    machine: Plugged,
+    server: &Server,
+    forwards: &[Forward],
+    out: Option<StackBuilder>,
+) -> anyhow::Result<()> {
+    control.show_page()?;
+    let builder = || control.open_socket(Stack::builder()).map(|builder| server.observed(builder));
+    match &args.out {
+        None => machine.serve(server, Arc::new(HostSockets), forwards, builder).await,
+        Some(Out::Socks5(way)) => machine.serve(server, Arc::new(args.socks5(way)), forwards, builder).await,
+        Some(Out::Http(way)) => machine.serve(server, Arc::new(way.clone()), forwards, builder).await,
+        Some(Out::Tun(name)) => {
+            machine.serve(server, Arc::new(link(args, name, out)?), forwards, builder).await
+        }
     }
 }
 
@@ -518,23 +559,26 @@ fn listening(
     Ok(all)
 }
 
-/// Before the runtime has threads, and after the guest has begun.
-fn confine(args: &GatewayArgs, forwards: &[Forward]) -> anyhow::Result<()> {
-    // A TUN that is still to be opened.
-    let opens_tun = args.tun.is_some() || matches!(args.out, Some(Out::Tun(_)));
-    let write = if opens_tun { vec!["/dev/net".into()] } else { Vec::new() };
-    let config = args.file.config.iter().filter_map(|path| path.canonicalize().ok());
-    let read = config.filter_map(|path| confined::directory(&path)).collect();
-    let needs = Needs { read, write, keep: args.kept_capabilities(forwards) };
-    confined::close(&args.control, needs)
+/// Before the runtime has threads, and after the guest's process has begun.
+fn confine(args: &GatewayArgs, forwards: &[Forward], command: Option<Pid>) -> anyhow::Result<Inside> {
+    let tasks = Tasks { command, config: args.file.config.clone(), ..Tasks::default() };
+    let needs =
+        Needs { keep: args.kept_capabilities(forwards), paths: args.machine.has_paths(), ..Needs::default() };
+    confined::close(&args.control, tasks, needs)
 }
 
-/// Another stack, in this namespace.
-fn link(args: &GatewayArgs, name: &str) -> anyhow::Result<Link> {
+/// The builder of another stack, in this namespace, whose interface is open.
+fn link_opened(args: &GatewayArgs, name: &str) -> anyhow::Result<StackBuilder> {
     let mut builder = Stack::builder().tun(name);
     for own in &args.out_address {
         builder = builder.address(&own.to_string());
     }
+    builder.open().with_context(|| format!("--out tun:{name}"))
+}
+
+/// Another stack, in this namespace.
+fn link(args: &GatewayArgs, name: &str, builder: Option<StackBuilder>) -> anyhow::Result<Link> {
+    let builder = builder.with_context(|| format!("--out tun:{name}"))?;
     let stack = builder.build_tokio().with_context(|| format!("--out tun:{name}"))?;
     let congestion = stack.algorithm(&args.congestion).context("--congestion")?;
     let options = ConnOptions {
@@ -552,48 +596,4 @@ pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // If it is refused, fewer flows are possible.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
-/// As [`interrupt::asked_to_end`], but a hangup does not end the process if it reloads the configuration.
-fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Future<Output = ()>> {
-    if !hangup_is_ours {
-        return interrupt::asked_to_end().map(Either::Left);
-    }
-    let [mut interrupt, mut terminate] = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
-    Ok(Either::Right(async move {
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-    }))
-}
-
-/// Runs the command, and passes signals on that only this process has got: those of a terminal go to the
-/// command, too.
-async fn command_ended(namespace: Namespace, hangup_is_ours: bool) -> anyhow::Result<i32> {
-    use std::os::unix::process::ExitStatusExt as _;
-    // Before the command starts: a signal may come as soon as it does.
-    let [mut interrupt, mut quit, mut terminate, mut hangup] = [
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::quit())?,
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::hangup())?,
-    ];
-    let command = namespace.start()?;
-    let pid = command.pid();
-    let mut ended = tokio::task::spawn_blocking(move || command.wait());
-    loop {
-        let pass_on = tokio::select! {
-            status = &mut ended => {
-                let status = status??;
-                // As a shell has it.
-                return Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
-            }
-            _ = interrupt.recv() => None,
-            _ = quit.recv() => None,
-            _ = terminate.recv() => Some(rustix::process::Signal::TERM),
-            _ = hangup.recv() => (!hangup_is_ours).then_some(rustix::process::Signal::HUP),
-        };
-        if let Some(signal) = pass_on {
-            // It may have ended just now.
-            _ = rustix::process::kill_process(pid, signal);
-        }
-    }
 }

@@ -23,6 +23,8 @@
 //!
 //! Called by `gateway.rs`.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,8 +74,16 @@ impl Config {
     /// # Errors
     /// The place in the file, and what is wrong there.
     pub(crate) fn read(path: &Path, options: &Command) -> anyhow::Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::of(path, File::open(path), options)
+    }
+
+    /// The same of a file that another process has opened.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub(crate) fn of(path: &Path, file: io::Result<File>, options: &Command) -> anyhow::Result<Self> {
+        let text = file.and_then(io::read_to_string);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text, options).with_context(|| format!("{}", path.display()))
     }
 

@@ -52,6 +52,11 @@ impl MachineArgs {
         stream.or_else(|| self.vfkit.as_ref().map(|path| (VmSocket::Datagrams, path)))
     }
 
+    /// Whether machines are at paths of their own, to which the gateway's socket connects.
+    pub(crate) const fn has_paths(&self) -> bool {
+        self.vfkit.is_some()
+    }
+
     /// The MTU if none is given.
     pub(crate) fn default_mtu(&self) -> u16 {
         if self.vfkit.is_some() { DATAGRAM_MTU } else { MAX_MTU }
@@ -108,7 +113,7 @@ impl Plugged {
         server: &Server,
         way: Arc<W>,
         forwards: &[Forward],
-        builder: impl Fn() -> StackBuilder,
+        builder: impl Fn() -> std::io::Result<StackBuilder>,
     ) -> anyhow::Result<()> {
         let log: MachineLog = Box::new(machine_event);
         Ok(self.machines.serve(server, way, &self.network, forwards, builder, &log).await?)

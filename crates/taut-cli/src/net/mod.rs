@@ -3,6 +3,8 @@
 pub(crate) mod confined;
 pub(crate) mod gateway;
 pub(crate) mod gateway_config;
+pub(crate) mod gateway_end;
 pub(crate) mod gateway_guest;
 pub(crate) mod gateway_log;
+pub(crate) mod gateway_out;
 pub(crate) mod proxy;

@@ -10,16 +10,18 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use futures_util::future::Either;
 use taut::{ConnOptions, ListenOptions, Stack};
 use taut_core::congestion::Registry;
-use taut_gateway::sandbox::CapabilitySet;
+use taut_gateway::sandbox::{CapabilitySet, Needs, Orders, Tasks};
 use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent};
 use taut_link::Rate;
 use tokio::task::JoinSet;
 
-use crate::args::link::LinkArgs;
+use crate::args::frame_source::FrameSource;
+use crate::args::link::{DeviceArg, LinkArgs};
 use crate::args::record;
-use crate::net::confined::{self, Needs};
+use crate::net::confined::{self, Inside};
 use crate::net::gateway::name_servers;
 use crate::net::gateway_log;
 use crate::shared::advice::cannot_listen;
@@ -104,7 +106,7 @@ impl ProxyArgs {
     }
 
     /// Gives up what a running proxy does not need. The device is open, and nothing runs yet.
-    fn confine(&self) -> anyhow::Result<()> {
+    fn confine(&self) -> anyhow::Result<Inside> {
         let mut keep = CapabilitySet::empty();
         // To listen for others, below port 1024, and to have threads that others wait for.
         if !self.transparent.is_empty() {
@@ -116,8 +118,12 @@ impl ProxyArgs {
         if self.link.priority.priority.is_some() {
             keep |= CapabilitySet::SYS_NICE;
         }
-        let write = self.link.record.record.as_deref().and_then(confined::directory).into_iter().collect();
-        confined::close(&self.link.control, Needs { read: Vec::new(), write, keep })
+        let needs = Needs {
+            keep,
+            may_rank: self.link.priority.priority.is_some(),
+            paths: matches!(self.link.device, DeviceArg::Frames(FrameSource::DatagramsListen(_))),
+        };
+        confined::close(&self.link.control, Tasks::default(), needs)
     }
 
     /// Opens what was asked for, in front of which clients are served.
@@ -172,19 +178,27 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
     crate::net::gateway::raise_descriptors();
     args.log.start();
-    let builder = stack::opened(&args.link, controllers)?;
+    let builder = stack::opened(&args.link, controllers)?.open()?;
+    let (mut control, mut resolver, mut orders) = (args.link.control.clone(), resolver, None);
     if !args.no_sandbox {
-        args.confine()?;
+        let inside = args.confine()?;
+        resolver.outside = Some(Arc::clone(&inside.caller));
+        control.outside = Some(inside.caller);
+        orders = Some(inside.orders);
     }
+    log::serve();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut records = Vec::new();
     let result = runtime.block_on(async {
         let settings = Settings { rules, ..Settings::default() };
         let server = Server::new(settings, resolver, Box::new(gateway_log::write));
-        let stack = server.observed(args.link.control.apply(builder)?).build()?;
+        let stack = server.observed(control.apply(builder)?).build()?;
         records = stack.recording_handles();
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
-        let asked = interrupt::asked_to_end()?;
+        let asked = match orders.map(Orders::new).transpose()? {
+            Some(orders) => Either::Left(async move { drop(orders.next().await) }),
+            None => Either::Right(interrupt::asked_to_end()?),
+        };
         let mut all = args.open(&stack, &server, login.as_ref()).await?;
         let ended = stack::while_up(&stack, async {
             tokio::select! {

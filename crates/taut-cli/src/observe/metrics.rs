@@ -9,8 +9,8 @@ use clap::Args;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::service::service_fn;
+use taut_control::ClientError;
 use taut_control::openmetrics::{CONTENT_TYPE, Exposition};
-use taut_control::{Client, ClientError};
 use tokio::net::TcpListener;
 
 use crate::dash::access;
@@ -74,7 +74,7 @@ pub(crate) fn text(which: &Which) -> anyhow::Result<String> {
     let mut all = Exposition::default();
     for path in which.paths()? {
         let mut ask = || {
-            let mut client = Client::connect(&path)?;
+            let mut client = which.connect(&path)?;
             let (who, counters) = (client.identity()?, client.counters()?);
             all.add_stack(&who, &counters, &client.summary()?, &client.report()?);
             Ok::<_, ClientError>(())

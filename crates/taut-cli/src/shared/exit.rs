@@ -48,6 +48,12 @@ pub(crate) fn main_of<P: Parser>(
 /// Turns a command's result into an exit code; errors go to standard error.
 #[must_use]
 pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+    let code = code_of(result);
+    log::finish();
+    code
+}
+
+fn code_of(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,

@@ -1,12 +1,15 @@
 //! The loop below the small servers for people and collectors: a bounded number of connections, each of one
-//! request, which has to be complete in ten seconds.
+//! request, which has to be complete in ten seconds. If all places are taken, the oldest connection without a
+//! complete request makes room.
 //!
 //! Called by `metrics.rs` and `dash/server.rs`. `taut serve` has one of its own: its connections are a
 //! stack's.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Buf;
@@ -15,6 +18,7 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
 /// How many connections are served at the same time; others wait.
 pub const CONNECTIONS_MAX: usize = 32;
@@ -35,22 +39,41 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let mut silent: VecDeque<Silent> = VecDeque::new();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
+        silent.retain(|one| !one.has_asked.load(Ordering::Relaxed) && !one.task.is_finished());
+        if places.available_permits() == 0
+            && let Some(oldest) = silent.pop_front()
+        {
+            oldest.task.abort();
+        }
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
         // Without it, one that reads nothing would keep its place; nothing else depends on it.
         _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, TAKEN_WITHIN_MS);
-        let service = service.clone();
-        tokio::spawn(async move {
+        let (service, has_asked) = (service.clone(), Arc::new(AtomicBool::new(false)));
+        let asked = Arc::clone(&has_asked);
+        let task = tokio::spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                asked.store(true, Ordering::Relaxed);
+                service.call(request)
+            });
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
             // A client that hangs up asks again.
             _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(place);
         });
+        silent.push_back(Silent { task: task.abort_handle(), has_asked });
     }
+}
+
+/// A connection whose request is not complete yet.
+struct Silent {
+    task: AbortHandle,
+    has_asked: Arc<AtomicBool>,
 }

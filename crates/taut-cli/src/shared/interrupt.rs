@@ -40,7 +40,7 @@ pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()> + Send> {
 }
 
 /// Whether `nohup` started this process, so that it survives its terminal.
-fn ignores_hangup() -> bool {
+pub(crate) fn ignores_hangup() -> bool {
     /// SIGHUP is signal 1, and so the lowest bit.
     const HANGUP: u64 = 1;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -42,7 +42,8 @@ impl Mapping {
     /// Memory of its own, all zero, or with a descriptor the ring of a socket that has this number.
     fn new(len: usize, ring: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
         let (flags, fd, offset) = match ring {
-            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            // Shared, or a child would get copies that the kernel does not use.
+            None => (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0),
             Some((socket, offset)) => (libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset),
         };
         #[expect(unsafe_code, reason = "system call")]

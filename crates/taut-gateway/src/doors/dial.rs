@@ -90,6 +90,9 @@ impl Server {
 
     /// A flow of a client, if a rule allows it and there is room, and where it goes.
     fn admit_client(&self, from: SocketAddr, to: SocketAddr) -> Option<(Handle, SocketAddr)> {
+        if self.is_own_listener(to) {
+            return None;
+        }
         match self.with(|gateway, now| gateway.admit(now, FlowKind::Tcp, from, to)) {
             Admission::Dial(id, to) => Some((self.handle(id), to)),
             Admission::Questions(id) => {
@@ -98,6 +101,28 @@ impl Server {
             }
             Admission::Refuse(_) | Admission::Silent => None,
         }
+    }
+}
+
+/// Whether a connection to this address comes back to a listener at `own`.
+fn leads_to(own: SocketAddr, to: SocketAddr) -> bool {
+    let (own_ip, ip) = (own.ip().to_canonical(), to.ip().to_canonical());
+    if own.port() != to.port() {
+        return false;
+    }
+    // The kernel takes the unspecified address for its own.
+    own_ip == ip || (own_ip.is_unspecified() && is_of_host(ip)) || ip.is_unspecified()
+}
+
+/// Whether this host has the address: a socket binds to no other.
+fn is_of_host(ip: IpAddr) -> bool {
+    std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+impl Server {
+    /// A client that is led there would have the proxy serve itself, with new connections each time.
+    fn is_own_listener(&self, to: SocketAddr) -> bool {
+        self.listeners().iter().any(|own| leads_to(*own, to))
     }
 }
 
@@ -199,6 +224,28 @@ impl<W: WayOut> Race<W> {
     fn left(&self) {
         if let Some(flow) = self.begun.iter().rev().find_map(Weak::upgrade) {
             flow.left(self.from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conf_31_a_listener_is_known_by_each_of_its_addresses() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for (own, to, comes_back) in [
+            ("192.0.2.1:1080", "192.0.2.1:1080", true),
+            ("192.0.2.1:1080", "[::ffff:192.0.2.1]:1080", true),
+            ("192.0.2.1:1080", "192.0.2.1:1081", false),
+            ("192.0.2.1:1080", "192.0.2.2:1080", false),
+            ("0.0.0.0:1080", "127.0.0.1:1080", true),
+            ("[::]:1080", "127.9.9.9:1080", true),
+            ("0.0.0.0:1080", "192.0.2.1:1080", false),
+            ("127.0.0.1:1080", "0.0.0.0:1080", true),
+        ] {
+            assert_eq!(leads_to(at(own), at(to)), comes_back, "{own} {to}");
         }
     }
 }

@@ -20,18 +20,13 @@
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Read as _, Write as _};
-use std::mem::MaybeUninit;
+use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
@@ -40,6 +35,7 @@ use taut::device::{Cidr, Interface, Tun, TunOptions};
 use crate::doors::loopback;
 use crate::doors::resolv_conf::{self, RESOLV_CONF};
 use crate::doors::sock_diag;
+use crate::sandbox::descriptors::{receive, send};
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.
@@ -260,38 +256,6 @@ fn enter(network: &File, name: &str) -> io::Result<()> {
         let error = io::Error::from(error);
         io::Error::new(error.kind(), format!("cannot enter {name}: {error}"))
     })
-}
-
-/// The most descriptors of a message.
-const DESCRIPTORS: usize = 4;
-
-/// Sends bytes, and four descriptors at most.
-pub(crate) fn send(to: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Receives bytes, and the descriptors that came with them.
-pub(crate) fn receive(
-    from: impl AsFd,
-    into: &mut [u8],
-) -> io::Result<(usize, [Option<OwnedFd>; DESCRIPTORS])> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [io::IoSliceMut::new(into)];
-    let message = recvmsg(from, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let descriptors = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => {
-            Some([(); DESCRIPTORS].map(|()| descriptors.next()))
-        }
-        _ => None,
-    });
-    Ok((message.bytes, descriptors.unwrap_or_default()))
 }
 
 /// Says that the command may begin.

@@ -30,11 +30,11 @@ use taut::device::sys::{Forked, exit_now, fork_alone};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-use crate::doors::inside::{receive, send};
 use crate::doors::resolv_conf::leave_streams;
 use crate::doors::sock_diag;
 use crate::out::host_sockets::{connected, prepare};
-use crate::sandbox::{CapabilitySet, confine, drop_capabilities};
+use crate::sandbox::descriptors::{receive, send};
+use crate::sandbox::{Needs, confine};
 
 /// A process that takes longer to make a socket is stopped, or gone.
 const TO_ANSWER: Duration = Duration::from_secs(5);
@@ -163,8 +163,7 @@ pub(crate) fn start(own: UnixStream, gateway: UnixStream) -> UnixStream {
 
 fn make_sockets(mut gateway: UnixStream) -> io::Result<()> {
     leave_streams()?;
-    drop_capabilities(CapabilitySet::empty())?;
-    confine(&[], &[])?;
+    confine(Needs { paths: true, ..Needs::default() })?;
     loop {
         let mut wanted = [0];
         gateway.read_exact(&mut wanted)?;

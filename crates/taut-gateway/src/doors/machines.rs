@@ -15,6 +15,7 @@
 //! have the same address.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taut::device::frames::Peer;
 use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};
 use taut::network::Network;
@@ -43,6 +46,8 @@ const LEASE_S: u32 = 86_400;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The end of a connection may be seen so much later than the beginning of the next one.
 const GRACE: Duration = Duration::from_millis(100);
+/// Machines that may wait until one is accepted.
+const BACKLOG: i32 = 8;
 /// Before a listener that could not accept, or a stack that could not be made, is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -144,8 +149,13 @@ impl Machines {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         make_place(path).map_err(named)?;
         let socket = match plug {
-            VmSocket::Stream => UnixListener::bind(path).map(Socket::Stream),
-            VmSocket::Datagrams => UnixDatagram::bind(path).map(Socket::Datagrams),
+            VmSocket::Stream => own(SocketType::STREAM, path).and_then(|socket| {
+                rustix::net::listen(&socket, BACKLOG)?;
+                Ok(Socket::Stream(socket.into()))
+            }),
+            VmSocket::Datagrams => {
+                own(SocketType::DGRAM, path).map(|socket| Socket::Datagrams(socket.into()))
+            }
         };
         socket.map(Self).map_err(named)
     }
@@ -161,7 +171,7 @@ impl Machines {
         way: Arc<W>,
         network: &MachineNetwork,
         forwards: &[Forward],
-        builder: impl Fn() -> StackBuilder,
+        builder: impl Fn() -> io::Result<StackBuilder>,
         log: &MachineLog,
     ) -> io::Result<()> {
         let service = Service { server, way, network, forwards, builder, log };
@@ -185,7 +195,7 @@ struct Service<'a, W, B> {
     log: &'a MachineLog,
 }
 
-impl<W: WayOut, B: Fn() -> StackBuilder> Service<'_, W, B> {
+impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
     /// One machine after the other.
     async fn streams(&self, listener: &tokio::net::UnixListener) -> io::Result<()> {
         let mut next = None;
@@ -195,7 +205,7 @@ impl<W: WayOut, B: Fn() -> StackBuilder> Service<'_, W, B> {
                 None => accept(listener).await?,
             };
             let device = Frames::stream(socket.into_std()?, &self.network.own(), &self.network.options())?;
-            let stack = match self.network.stack((self.builder)(), device) {
+            let stack = match (self.builder)().and_then(|builder| self.network.stack(builder, device)) {
                 Ok(stack) => stack,
                 Err(error) => {
                     (self.log)(&MachineEvent::Failed(&error));
@@ -238,7 +248,7 @@ impl<W: WayOut, B: Fn() -> StackBuilder> Service<'_, W, B> {
 
     async fn datagrams(&self, socket: UnixDatagram) -> io::Result<()> {
         let (device, peer) = Frames::to_sender(socket, &self.network.own(), &self.network.options())?;
-        let stack = self.network.stack((self.builder)(), device)?;
+        let stack = self.network.stack((self.builder)()?, device)?;
         tokio::select! {
             end = self.stack(&stack) => Err(end?),
             end = watch(&peer, self.server, self.log) => end,
@@ -290,6 +300,15 @@ async fn accept(listener: &tokio::net::UnixListener) -> io::Result<tokio::net::U
             Err(error) => return Err(error),
         }
     }
+}
+
+/// A socket at a path, at which this user alone comes in.
+fn own(kind: SocketType, path: &Path) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    // Linux gives the file the mode of the socket, so that it is never open to others, not even for a moment.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// Removes a socket that nobody has.

@@ -14,9 +14,10 @@ use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
-use crate::doors::inside::{Plan, brings_tun, forked, go, receive, send};
+use crate::doors::inside::{Plan, brings_tun, forked, go};
 use crate::doors::listening::Listening;
 use crate::doors::loopback::Loopback;
+use crate::sandbox::descriptors::{receive, send};
 
 /// A guest whose TUN is open. Its command waits.
 #[derive(Debug)]
@@ -83,10 +84,17 @@ impl Opening {
                 Ok(Namespace { tun, sockets, loopback: lookups.zip(maker), process, control, mtu })
             }
             Err(error) => {
-                process.kill()?;
+                // In a sandbox it is another process's child, which ends by itself.
+                _ = process.kill();
                 Err(error)
             }
         }
+    }
+
+    /// The process that becomes the command.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.process.pid()
     }
 }
 
@@ -140,6 +148,12 @@ impl Namespace {
             _ if len == 0 => Err(io::Error::other("the child ended before it opened the interface")),
             _ => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
         }
+    }
+
+    /// The process that becomes the command.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.process.pid()
     }
 
     /// Builds a stack on the TUN. Must be called in a tokio runtime, whose task the stack is.

@@ -13,15 +13,18 @@
 //! A client has ten seconds to ask, and 1,024 clients may be about to ask. From then on it counts as a flow
 //! of its address.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use taut::TcpStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 use crate::doors::dial::Unreached;
 use crate::doors::request::{self, Asked, Destination, Login, Request};
@@ -214,6 +217,12 @@ pub(crate) async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io:
     Ok(())
 }
 
+/// The most silent clients: a quarter of the descriptors.
+fn most_that_ask() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors / 4).unwrap_or(ASKING).clamp(1, ASKING)
+}
+
 impl Server {
     /// Serves clients by this way out; a `login` is asked of those that ask. What is returned must be polled,
     /// and ends when no more clients can be accepted, with the reason.
@@ -249,29 +258,32 @@ impl Server {
             Err(error) => return error,
         };
         clients.prepare();
-        let asking = Arc::new(Semaphore::new(ASKING));
+        self.listens_at(at);
+        // The silent ones, the oldest first.
+        let (mut asking, most) = (VecDeque::<oneshot::Sender<Infallible>>::new(), most_that_ask());
         loop {
-            // Beyond that number, clients wait in the listener's queue.
-            let Ok(permit) = Arc::clone(&asking).acquire_owned().await else {
-                return io::ErrorKind::NotConnected.into();
-            };
             let (mut client, from, to) = match clients.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) if self.may_accept_again(&error, at).await => continue,
                 Err(error) => return error,
             };
+            asking.retain(|place| !place.is_closed());
+            if asking.len() >= most {
+                // Its connection ends.
+                asking.pop_front();
+            }
+            let (place, displaced) = oneshot::channel();
+            asking.push_back(place);
             let (server, way, login) = (self.clone(), Arc::clone(&way), login.clone());
             tokio::spawn(async move {
                 let asked = match to {
                     Some(to) => Ok(Request::new(Asked::Transparent, Destination::Address(to))),
-                    None => match tokio::time::timeout(TO_ASK, request::read(&mut client, login.as_deref()))
-                        .await
-                    {
-                        Ok(asked) => asked,
-                        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+                    None => tokio::select! {
+                        asked = request::read(&mut client, login.as_deref()) => asked,
+                        () = tokio::time::sleep(TO_ASK) => Err(io::ErrorKind::TimedOut.into()),
+                        _ = displaced => Err(io::ErrorKind::TimedOut.into()),
                     },
                 };
-                drop(permit);
                 if let Ok(request) = asked {
                     server.client(client, from, request, &way).await;
                 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -14,13 +15,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::sandbox::Caller;
+use crate::sandbox::outside::Known;
+
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// As the C library: further ones are not used.
 const MAX_SERVERS: usize = 3;
 
 /// A file, and what it says.
 pub(crate) struct Watched<T> {
-    path: PathBuf,
+    place: Place,
     read: fn(&str) -> T,
     state: Mutex<State<T>>,
 }
@@ -32,22 +36,53 @@ struct State<T> {
     value: Arc<T>,
 }
 
+enum Place {
+    Path(PathBuf),
+    Outside(Arc<Caller>, Known),
+}
+
+impl Place {
+    /// The file's text, if it has changed and can be read.
+    fn changed(&self, seen: &mut Option<(u64, u64, i64, i64, u64)>) -> Option<Vec<u8>> {
+        let path = match self {
+            Self::Path(path) => path,
+            Self::Outside(caller, file) => {
+                let mut bytes = Vec::new();
+                caller.look(*file)?.read_to_end(&mut bytes).ok()?;
+                return Some(bytes);
+            }
+        };
+        let file = std::fs::metadata(path).ok();
+        let now = file.map(|file| (file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.len()));
+        if now == *seen {
+            return None;
+        }
+        let bytes = std::fs::read(path).ok()?;
+        *seen = now;
+        Some(bytes)
+    }
+}
+
 impl<T: Default> Watched<T> {
     pub(crate) fn new(path: PathBuf, read: fn(&str) -> T) -> Self {
+        Self::of(Place::Path(path), read)
+    }
+
+    /// A file of the host's, which the process outside of a sandbox opens.
+    pub(crate) fn outside(caller: Arc<Caller>, file: Known, read: fn(&str) -> T) -> Self {
+        Self::of(Place::Outside(caller, file), read)
+    }
+
+    fn of(place: Place, read: fn(&str) -> T) -> Self {
         let state = State { looked_at: None, seen: None, value: Arc::default() };
-        Self { path, read, state: Mutex::new(state) }
+        Self { place, read, state: Mutex::new(state) }
     }
 
     pub(crate) fn get(&self) -> Arc<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             state.looked_at = Some(Instant::now());
-            let file = std::fs::metadata(&self.path).ok();
-            let seen = file.map(|file| (file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.len()));
-            if seen != state.seen
-                && let Ok(bytes) = std::fs::read(&self.path)
-            {
-                state.seen = seen;
+            if let Some(bytes) = self.place.changed(&mut state.seen) {
                 state.value = Arc::new((self.read)(&String::from_utf8_lossy(&bytes)));
             }
         }

@@ -27,6 +27,8 @@ use crate::logic::gateway::{Question, QuestionId};
 use crate::logic::rules::any_port;
 use crate::run::host_files::{Hosts, ResolvConf, Watched};
 use crate::run::server::{Handle, Server};
+use crate::sandbox::Caller;
+use crate::sandbox::outside::Known;
 
 /// How long a server may be silent before the next one gets the question, too.
 const NEXT_AFTER: Duration = Duration::from_secs(1);
@@ -49,11 +51,18 @@ pub struct Resolver {
     pub resolv_conf: PathBuf,
     /// A `hosts(5)`, for the clients of a proxy.
     pub hosts: PathBuf,
+    /// In a sandbox, the process outside opens the host's own two files.
+    pub outside: Option<Arc<Caller>>,
 }
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self { servers: Vec::new(), resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
+        Self {
+            servers: Vec::new(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts: "/etc/hosts".into(),
+            outside: None,
+        }
     }
 }
 
@@ -66,7 +75,12 @@ pub(crate) struct NameService {
 
 impl NameService {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        let Resolver { servers, resolv_conf, hosts } = resolver;
+        let Resolver { servers, resolv_conf, hosts, outside } = resolver;
+        if let Some(caller) = outside {
+            let hosts = Watched::outside(Arc::clone(&caller), Known::Hosts, Hosts::read);
+            let resolv_conf = Watched::outside(caller, Known::ResolvConf, ResolvConf::read);
+            return Self { servers, resolv_conf, hosts };
+        }
         let resolv_conf = Watched::new(resolv_conf, ResolvConf::read);
         Self { servers, resolv_conf, hosts: Watched::new(hosts, Hosts::read) }
     }

@@ -42,6 +42,8 @@ struct Shared {
     earlier: Notify,
     names: NameService,
     ports: Ports,
+    /// Where clients of a proxy come.
+    listeners: Mutex<Vec<SocketAddr>>,
     log: Log,
 }
 
@@ -71,7 +73,15 @@ impl Server {
         };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
         let names = NameService::new(resolver);
-        Self(Arc::new(Shared { inner, began, earlier, names, ports: Ports::default(), log }))
+        Self(Arc::new(Shared {
+            inner,
+            began,
+            earlier,
+            names,
+            ports: Ports::default(),
+            listeners: Mutex::default(),
+            log,
+        }))
     }
 
     /// Looks at the gateway.
@@ -172,6 +182,15 @@ impl Server {
             }
             self.with(Gateway::handle_timeout);
         }
+    }
+
+    /// Clients of a proxy come here from now on.
+    pub(crate) fn listens_at(&self, at: SocketAddr) {
+        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+    }
+
+    pub(crate) fn listeners(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn ports(&self) -> &Ports {

@@ -14,7 +14,7 @@ use taut_core::{FastOpenKeys, StackConfig};
 use taut_device::Cidr;
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
-use taut_replay::{RecordHandle, Taped};
+use taut_replay::{RecordFile, RecordHandle, Taped};
 
 use crate::stack::{Stack, Thread};
 
@@ -49,6 +49,8 @@ pub struct StackBuilder {
     portable: bool,
     shards: Option<u16>,
     record: Option<PathBuf>,
+    /// The recordings' files, and the name of the interface, if they are open already.
+    opened: (Vec<RecordFile>, Option<String>),
     #[cfg(all(feature = "control", target_os = "linux"))]
     control: crate::control::Control,
     /// The first mistake, for `build` to report.
@@ -205,6 +207,14 @@ impl StackBuilder {
         self
     }
 
+    /// Like [`control`](Self::control), at a socket that listens already.
+    #[cfg(all(feature = "control", target_os = "linux"))]
+    #[must_use]
+    pub fn control_socket(mut self, socket: taut_control::place::Bound) -> Self {
+        self.control.place = crate::control::SocketPlace::Bound(socket);
+        self
+    }
+
     /// Like [`control`](Self::control), at the default place, where `taut ss` finds it: [`taut_control::place`].
     #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
@@ -234,6 +244,26 @@ impl StackBuilder {
         self
     }
 
+    /// Opens the interface and the files of the recording now and not in `build`: before the process gives up
+    /// the rights to.
+    ///
+    /// # Errors
+    /// Those of `Tun::open` and of making files.
+    pub fn open(mut self) -> io::Result<Self> {
+        if let Some(mistake) = self.mistake.take() {
+            return Err(mistake);
+        }
+        if self.devices.is_empty() {
+            (self.devices, self.opened.1) = self.open_interface(self.shards.map_or(1, usize::from))?;
+        }
+        if let Some(path) = &self.record {
+            let numbers = 0..u16::try_from(self.devices.len()).unwrap_or(u16::MAX);
+            let files = numbers.map(|number| RecordFile::create(&numbered_path(path, number)));
+            self.opened.0 = files.collect::<io::Result<_>>()?;
+        }
+        Ok(self)
+    }
+
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
@@ -243,7 +273,9 @@ impl StackBuilder {
     pub fn build(mut self) -> io::Result<Stack> {
         let (name, starter) = (self.thread_name.take(), self.starter());
         #[cfg(all(feature = "control", target_os = "linux"))]
-        let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
+        let control = std::mem::take(&mut self.control);
+        #[cfg(all(feature = "control", target_os = "linux"))]
+        let control = control.with_addresses(&self.addresses, &self.config.addresses);
         let Shards { shards, config, tun, records } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
         let spawn = |(index, shard): (usize, &Arc<Shard>)| {
@@ -264,7 +296,7 @@ impl StackBuilder {
     /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime, or with a
     /// [`priority`](Self::priority): a task has its runtime's.
     #[cfg(feature = "tokio")]
-    pub fn build_tokio(self) -> io::Result<Stack> {
+    pub fn build_tokio(mut self) -> io::Result<Stack> {
         #[cfg(target_os = "linux")]
         if self.priority.is_some() {
             let message =
@@ -272,7 +304,9 @@ impl StackBuilder {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         #[cfg(all(feature = "control", target_os = "linux"))]
-        let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
+        let control = std::mem::take(&mut self.control);
+        #[cfg(all(feature = "control", target_os = "linux"))]
+        let control = control.with_addresses(&self.addresses, &self.config.addresses);
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
         let portable = self.portable;
@@ -335,7 +369,9 @@ impl StackBuilder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.config.addresses.extend(self.addresses.iter().map(|cidr| cidr.address()));
-        let (devices, tun) = if given.is_empty() { self.open_interface(count)? } else { (given, None) };
+        let (files, opened) = std::mem::take(&mut self.opened);
+        let mut files = files.into_iter();
+        let (devices, tun) = if given.is_empty() { self.open_interface(count)? } else { (given, opened) };
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,
@@ -356,10 +392,11 @@ impl StackBuilder {
                 None => Taped::from(taut_core::Stack::new(Arc::clone(&config), device.caps, own)),
                 Some(path) => {
                     let number = u16::try_from(index).unwrap_or(u16::MAX);
-                    let path = numbered_path(path, number);
+                    let file = files.next();
+                    let file = file.map_or_else(|| RecordFile::create(&numbered_path(path, number)), Ok)?;
                     let config = Arc::clone(&config);
                     let (stack, handle) =
-                        taut_replay::record(&path, config, device.caps, own, (number, count))?;
+                        taut_replay::record_in(file, config, device.caps, own, (number, count))?;
                     records.push(handle);
                     stack
                 }
@@ -427,16 +464,6 @@ fn numbered_seed(mut seed: [u8; 32], number: usize) -> [u8; 32] {
     seed
 }
 
-#[cfg(unix)]
-fn random_seed() -> io::Result<[u8; 32]> {
-    use std::io::Read as _;
-
-    let mut seed = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
-    Ok(seed)
-}
-
-#[cfg(not(unix))]
 fn random_seed() -> io::Result<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;

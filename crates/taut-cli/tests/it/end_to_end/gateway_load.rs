@@ -263,7 +263,7 @@ fn an_hour_of_connections_leaves_nothing_behind() {
         let (begin, mut held) = (taut_testbed::now(), Vec::new());
         while gateway.try_wait().unwrap().is_none() {
             thread::sleep(Duration::from_secs(1));
-            held.push(own_bytes(gateway.id()));
+            held.push(own_bytes(super::support::worker_of(gateway.id())));
             if held.len() % 60 == 0 {
                 println!("{:.0?}: {} KB", begin.elapsed(), held.last().unwrap() / 1_024);
             }

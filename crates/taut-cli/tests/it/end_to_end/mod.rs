@@ -6,6 +6,7 @@
 mod capture;
 mod compare;
 mod config_file;
+mod confinement;
 mod dash;
 mod demo;
 mod gateway;

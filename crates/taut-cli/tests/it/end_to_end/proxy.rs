@@ -124,7 +124,7 @@ fn px_19_no_rights_are_left_after_the_start() {
         let proxy = lab.taut(&args, &format!("a proxy at {at}"));
         let (said, code) = curl(&lab, &["--socks5", at, "-T", "file"], &url);
         assert_eq!((said, code), (format!("{} {hash}", 1 << 20), Some(0)), "{options:?}");
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.id())).unwrap();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.worker())).unwrap();
         let of = |task: std::io::Result<std::fs::DirEntry>| {
             let text = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
             let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -190,7 +190,7 @@ fn px_19_it_serves_without_rights_over_every_kind_of_device() {
         let args = ["--socks5", "127.0.0.1:1080", "-T", "file"];
         let (said, code) = curl(&lab, &args, &format!("http://{SERVER}:{port}/"));
         assert_eq!((said, code), (format!("{} {hash}", 8 << 20), Some(0)), "{device}, {shards}");
-        has_given_up(proxy.id());
+        has_given_up(proxy.worker());
         proxy.interrupt();
         assert_eq!(proxy.output().status.code(), Some(0), "{device}");
     }
@@ -223,7 +223,7 @@ fn px_19_it_serves_without_rights_over_every_kind_of_device() {
             assert_eq!(curl(&lab, &args, "http://10.9.0.1:8000/file").1, Some(0), "{place}");
             let [sent, fetched] = ["file", "fetched"].map(|name| std::fs::read(lab.dir.join(name)).unwrap());
             assert!(sent == fetched, "{place}");
-            has_given_up(proxy.id());
+            has_given_up(proxy.worker());
             proxy.interrupt();
             assert_eq!(proxy.output().status.code(), Some(0), "{place}");
             drop(peer);

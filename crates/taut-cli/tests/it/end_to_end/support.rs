@@ -153,6 +153,22 @@ fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(["-s", name, &pid.to_string()]).status().is_ok_and(|status| status.success())
 }
 
+/// The confined child of a gateway or proxy, or the process itself if it has none.
+pub(crate) fn worker_of(process: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let mut children =
+        children.iter().flat_map(|text| text.split_whitespace()).filter_map(|pid| pid.parse().ok());
+    let is_confined = |pid: &u32| {
+        let numbers = |pid: u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).map(str::to_owned);
+            line.map_or(0, |line| line.split_whitespace().count())
+        };
+        numbers(*pid) > numbers(process)
+    };
+    children.find(is_confined).unwrap_or(process)
+}
+
 /// A child process that is killed when the test is over.
 pub(crate) struct Running {
     child: Child,
@@ -164,6 +180,11 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The process that does the work: in a sandbox, the one with a number of its own inside.
+    pub(crate) fn worker(&self) -> u32 {
+        worker_of(self.child.id())
     }
 
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
@@ -204,7 +225,7 @@ impl Running {
 
     /// The nice values of its threads.
     pub(crate) fn nice_values(&self) -> Vec<i64> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.worker())).unwrap();
         let nice = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
             // After the name, which is in brackets: the seventeenth word (proc(5), field 19).
@@ -216,6 +237,11 @@ impl Running {
     /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
         assert!(signal(self.child.id(), name));
+    }
+
+    /// Sends a signal to the process that does the work.
+    pub(crate) fn signal_worker(&self, name: &str) {
+        assert!(signal(self.worker(), name));
     }
 
     /// Waits for its end; returns its exit code.
