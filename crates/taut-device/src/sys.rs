@@ -35,7 +35,10 @@ fn check(result: i32) -> io::Result<()> {
 }
 
 /// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included: `SIOCOUTQ`.
-pub(crate) fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
+///
+/// # Errors
+/// When the descriptor is not a socket.
+pub fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
     let mut bytes: i32 = 0;
     #[expect(unsafe_code, reason = "system call")]
     // SAFETY: the kernel writes one int.

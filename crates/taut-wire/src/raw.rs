@@ -206,6 +206,18 @@ pub fn set_ce(header: &mut [u8]) {
     }
 }
 
+/// Writes the ECN field.
+#[inline]
+pub fn set_ecn(header: &mut [u8], ecn: Ecn) {
+    match ip_len(header) {
+        Some(_) if is_v4(header) => {
+            set_v4_word(header, 0, word(header, 0) & !0b11 | u16::from(ecn.to_bits()));
+        }
+        Some(_) => header[1] = header[1] & !(0b11 << 4) | ecn.to_bits() << 4,
+        None => {}
+    }
+}
+
 /// Writes the length of the whole packet, all headers included. A length of 64 KB or more loses its upper
 /// bits, because the field has no room for them.
 #[inline]

@@ -1,0 +1,67 @@
+//! Two ends that trust each other.
+
+use std::io::{Read, Write};
+
+use taut::blocking::{TcpListener, TcpStream};
+
+use crate::support::{Relay, pair, same, transfer, until};
+
+/// Both ways, over both families, in super-packets and in acknowledgements.
+#[test]
+fn wg_15_bytes_go_both_ways_over_both_families() {
+    let [one, two] = pair(["", ""], |at| at);
+    for (from, to, address) in [
+        (&one, &two, "10.77.0.2:80"),
+        (&two, &one, "10.77.0.1:80"),
+        (&one, &two, "[fd77::2]:81"),
+        (&two, &one, "[fd77::1]:81"),
+    ] {
+        transfer(&from.stack, &to.stack, address, 4_000_000);
+    }
+    for host in [&one, &two] {
+        let status = host.monitor.status();
+        assert_eq!(status.drops, Default::default());
+        assert!(status.peers[0].rx_bytes > 8_000_000 && status.peers[0].tx_bytes > 8_000_000);
+        assert!(status.peers[0].since_handshake.is_some());
+    }
+}
+
+#[test]
+fn wg_16_a_preshared_key_is_needed_by_both() {
+    let psk = "PresharedKey = FpCyhws9cxwWoV4xELtfJvjJN+zQVRPISllRWgeopVE=";
+    let [one, two] = pair([psk, psk], |at| at);
+    transfer(&one.stack, &two.stack, "10.77.0.2:80", 1_000);
+    let [one, two] = pair([psk, ""], |at| at);
+    _ = TcpStream::connect_timeout(
+        &one.stack,
+        &([10, 77, 0, 2], 80).into(),
+        std::time::Duration::from_millis(300),
+    );
+    until("refused", || one.monitor.status().drops.invalid > 0);
+    assert!(one.monitor.status().peers[0].since_handshake.is_none());
+    assert_eq!(two.monitor.status().drops, Default::default());
+}
+
+/// The second end learns the new port from the first packet that comes from it.
+#[test]
+fn wg_17_a_peer_may_move() {
+    let mut relay = None;
+    let [one, two] = pair(["", ""], |at| {
+        let new = Relay::new(at, [same(), same()]);
+        let at = new.at;
+        relay = Some(new);
+        at
+    });
+    let listener = TcpListener::bind(&two.stack, "10.77.0.2:80").unwrap();
+    let mut near = TcpStream::connect(&one.stack, "10.77.0.2:80").unwrap();
+    let mut far = listener.accept().unwrap().0;
+    let before = two.monitor.status().peers[0].endpoint.unwrap();
+    for round in 0..3 {
+        near.write_all(&[round]).unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        far.write_all(&[round]).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+        relay.as_ref().unwrap().moves.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+    assert_ne!(two.monitor.status().peers[0].endpoint.unwrap(), before);
+}
