@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup adapters demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny
+.PHONY: help setup adapters demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,23 @@ gateway-soak: ## taut gateway: FLOWS=10000000 in virtual time, then connections 
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-gateway --test soak -- --nocapture --ignored
 	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test it an_hour -- --nocapture --ignored $(ARGS)
+
+# Far ends that are not taut's: versions, and where they are.
+WIREGUARD_GO = v0.0.0-20260522210424-ecfc5a8d5446
+BORINGTUN_CLI = 0.7.1
+PEERS = $(CURDIR)/target/peers
+
+wireguard-peers: ## wireguard-go and boringtun-cli, which `make wireguard` needs; needs Go (a minute)
+	@mkdir -p $(PEERS)/bin
+	@test -x $(PEERS)/bin/wireguard-go || { GOBIN=$(PEERS) go install golang.zx2c4.com/wireguard@$(WIREGUARD_GO) && \
+		mv $(PEERS)/wireguard $(PEERS)/bin/wireguard-go; }
+	@test -x $(PEERS)/bin/boringtun-cli || \
+		$(CARGO) install --locked --version $(BORINGTUN_CLI) --root $(PEERS) boringtun-cli
+
+wireguard: wireguard-peers ## tunnels to wireguard-go and boringtun-cli, a million random datagrams, an idle tunnel (3 min after the build)
+	@scripts/setup iproute2
+	TAUT_REQUIRE_LIVE=1 TAUT_WIREGUARD_PEERS=$(PEERS)/bin $(CARGO) test --locked --quiet -p taut-wireguard --test it -- \
+		--nocapture --ignored --test-threads 1 $(ARGS)
 
 gateway-pages: ## what a packet costs to write to a TUN, by the place in a page where its payload begins (two seconds after the build)
 	$(CARGO) test --release --locked --quiet -p taut-gateway --test pages -- --nocapture --ignored

@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-flows bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-paths bench-sim bench-sockets
+.PHONY: bench bench-flows bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-paths bench-sim bench-sockets bench-wireguard
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -28,6 +28,10 @@ bench-instructions: ## count instructions per packet with callgrind; fails above
 
 bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
+
+bench-wireguard: wireguard-peers ## taut beside wireproxy and onetun through a tunnel to boringtun-cli (root; BENCH_ARGS="--only taut --line lossy")
+	cargo build --quiet --release --locked -p taut-cli
+	benches/wireguard.py $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
 	@scripts/setup iproute2

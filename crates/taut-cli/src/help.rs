@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["demo", "compare", "send", "recv", "serve", "get", "rpm"]),
     ("Observe running stacks", &["ss", "nstat", "explain", "top", "dash", "metrics", "replay"]),
     ("Change running stacks", &["sysctl", "qdisc", "addr", "route", "mtu"]),
-    ("Network for other programs", &["gateway", "proxy"]),
+    ("Network for other programs", &["gateway", "proxy", "wg"]),
     ("Study", &["lab", "plot", "packetdrill"]),
     ("Shell", &["man", "completions"]),
 ];

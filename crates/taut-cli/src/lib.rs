@@ -5,7 +5,7 @@
 //! | `compare/` | `taut compare`: rounds of measurements, their links, the work, the table, the load of others |
 //! | `demo/` | `taut demo`: an uplink, a bad line, published results, costs; the page |
 //! | `talk/` | `taut send`, `recv`, `get`, `serve` |
-//! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them |
+//! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them; `taut wg` |
 //! | `observe/` | `taut ss`, `nstat`, `metrics`, `explain`, `top`, `replay` |
 //! | `change/` | `taut sysctl`, `qdisc`, `addr`, `route`, `mtu` |
 //! | `dash/` | `taut dash`: sampler, feed, server, page |
@@ -76,6 +76,7 @@ enum Command {
     Replay(observe::replay::ReplayArgs),
     Gateway(Box<net::gateway::GatewayArgs>),
     Proxy(net::proxy::ProxyArgs),
+    Wg(net::wg::WgArgs),
     Packetdrill(lab::packetdrill::PacketdrillArgs),
     Lab(lab::LabArgs),
     Plot(lab::plot::PlotArgs),
@@ -162,6 +163,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Replay(args) => observe::replay::run(args, controllers),
         Command::Gateway(args) => net::gateway::run(args),
         Command::Proxy(args) => net::proxy::run(args, controllers),
+        Command::Wg(args) => net::wg::run(args),
         Command::Packetdrill(args) => lab::packetdrill::run(args),
         Command::Lab(args) => lab::run(args, controllers),
         Command::Plot(args) => lab::plot::run(args),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use taut_core::StackConfig;
 use taut_core::congestion::Registry;
 use taut_device::{Cidr, Pipe, Tun};
+use taut_wireguard::WireGuard;
 
 use crate::args::control::ControlArgs;
 use crate::args::link::{LinkArgs, Opened};
@@ -41,8 +42,18 @@ pub(crate) fn opened(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<
             let builder = taut::Stack::builder().config(config).device_name(&name);
             with(builder.device(device), &args.addresses)
         }
+        Opened::WireGuard(device, name) => {
+            over_tunnel(taut::Stack::builder().config(config).device_name(&name), device)
+        }
     };
     Ok(args.record.apply(args.priority.apply(builder)))
+}
+
+/// A description of a stack in a tunnel, which has the addresses of the tunnel's file.
+pub(crate) fn over_tunnel(builder: taut::StackBuilder, device: WireGuard) -> taut::StackBuilder {
+    let (monitor, addresses) = (device.monitor(), device.addresses().to_vec());
+    let builder = builder.control_device(move || monitor.status().to_string());
+    with(builder.device(device), &addresses)
 }
 
 /// A stack on an open TUN, with a shard for each queue.

@@ -337,6 +337,17 @@ impl Client {
         })
     }
 
+    /// The state of the device, in lines; empty unless it has one of its own.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn device(&mut self) -> Result<String, ClientError> {
+        self.one(&Request::Device, |reply| match reply {
+            Reply::Device(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
     /// The queue disciplines in front of the stack's device, the root first.
     ///
     /// # Errors

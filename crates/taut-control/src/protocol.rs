@@ -71,6 +71,8 @@ pub enum Request {
     Samples,
     /// Of each connection that a gateway or a proxy relays, where its bytes wait: [`Reply::Rooms`].
     Rooms,
+    /// The state of the device, such as a tunnel's peers: [`Reply::Device`].
+    Device,
     /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
     QdiscShow,
     /// Replaces them; the reply has the new ones: [`Reply::Qdiscs`].
@@ -176,6 +178,8 @@ pub enum Reply {
     Samples(Vec<ConnSample>),
     /// To [`Request::Rooms`], in parts; empty unless the program relays connections.
     Rooms(Vec<FlowRooms>),
+    /// To [`Request::Device`], in lines; empty unless the device has a state of its own.
+    Device(String),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
     /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),

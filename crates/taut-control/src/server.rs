@@ -59,6 +59,11 @@ pub trait Source: Send + 'static {
         Vec::new()
     }
 
+    /// The state of the device, in lines. Empty unless it has one of its own.
+    fn device(&self) -> String {
+        String::new()
+    }
+
     /// The queue disciplines in front of the stack's device, the root first. Empty unless the program has
     /// any.
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {

@@ -178,6 +178,9 @@ impl Session {
         if let Some(rest) = rest {
             return self.next_batch(rest, source);
         }
+        if *request == Request::Device {
+            return ReplyLine::last(Reply::Device(source.device()));
+        }
         if let Some(reply) = answer_of_queue(request, source).or_else(|| refusal_of_change(request, source)) {
             return ReplyLine::last(reply);
         }
@@ -353,6 +356,7 @@ fn answer(request: &Request, stack: &mut Taped, now: Instant, identity: &Identit
         | Request::Reports
         | Request::Samples
         | Request::Rooms
+        | Request::Device
         | Request::QdiscShow
         | Request::QdiscReplace { .. }
         | Request::QdiscDelete => return None,

@@ -27,6 +27,17 @@ pub(crate) struct Control {
     /// With their prefixes, where the builder knows them.
     addresses: Vec<String>,
     pub(crate) relayed: Relayed,
+    pub(crate) state: DeviceState,
+}
+
+/// The state of the device, in lines.
+#[derive(Clone, Default)]
+pub(crate) struct DeviceState(pub(crate) Option<Arc<dyn Fn() -> String + Send + Sync>>);
+
+impl std::fmt::Debug for DeviceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DeviceState").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Measures the rooms of relayed connections.
@@ -62,7 +73,7 @@ impl Control {
     pub(crate) fn open(self, shards: &Arc<[Arc<Shard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
         let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
         let about = About { device, addresses: self.addresses };
-        let source = Reach { shards: Arc::clone(shards), relayed: self.relayed };
+        let source = Reach { shards: Arc::clone(shards), relayed: self.relayed, state: self.state };
         match self.place {
             SocketPlace::Nowhere => Ok(None),
             SocketPlace::Default => Server::at_default(about, source).map(Some),
@@ -76,6 +87,7 @@ impl Control {
 struct Reach {
     shards: Arc<[Arc<Shard>]>,
     relayed: Relayed,
+    state: DeviceState,
 }
 
 impl Source for Reach {
@@ -103,6 +115,10 @@ impl Source for Reach {
 
     fn rooms(&self) -> Vec<FlowRooms> {
         self.relayed.0.as_ref().map_or_else(Vec::new, |rooms| rooms())
+    }
+
+    fn device(&self) -> String {
+        self.state.0.as_ref().map_or_else(String::new, |state| state())
     }
 
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {

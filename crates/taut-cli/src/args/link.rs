@@ -6,71 +6,29 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut::device::Device;
 use taut_device::packet::Mac;
 use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions, Xdp, XdpOptions};
+use taut_wireguard::WireGuard;
 
 use crate::args::auto::{self, AutoArgs};
 use crate::args::congestion::CongestionArgs;
 use crate::args::control::ControlArgs;
+use crate::args::device::DeviceArg;
 use crate::args::frame_source::FrameSource;
 use crate::args::priority::PriorityArgs;
 use crate::args::record::RecordArgs;
 use crate::args::shards::{queues, shard_count};
+use crate::args::tunnel::Tunnel;
 
 /// The device node of TUN.
 const TUN_NODE: &str = "/dev/net/tun";
 
 /// RFC 8200 §5.
 const IPV6_MTU_MIN: u16 = 1280;
-
-/// The device of a command's stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceArg {
-    /// A TUN interface: `--tun` names it.
-    Tun,
-    /// This Ethernet interface, by packet sockets.
-    Packet(String),
-    /// The same, by an `AF_XDP` socket.
-    Xdp(String),
-    /// Frames over a descriptor.
-    Frames(FrameSource),
-}
-
-impl DeviceArg {
-    /// Whether the kernel is the other end of the link, with an address that taut gives it.
-    const fn has_kernel_side(&self) -> bool {
-        match self {
-            Self::Tun => true,
-            Self::Packet(_) | Self::Xdp(_) => false,
-            Self::Frames(source) => source.is_interface(),
-        }
-    }
-}
-
-impl FromStr for DeviceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "tun" => Ok(Self::Tun),
-            Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.to_owned())),
-            Some(("xdp", name)) if !name.is_empty() => Ok(Self::Xdp(name.to_owned())),
-            Some((kind, place)) if !place.is_empty() => {
-                FrameSource::parse(kind, place).map(Self::Frames).ok_or_else(|| DEVICES.to_owned())
-            }
-            _ => Err(DEVICES.to_owned()),
-        }
-    }
-}
-
-/// What `--device` may be.
-const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, such as packet:eth0, xdp:INTERFACE, tap:NAME, \
-    stream:PATH, stream-listen:PATH, dgram:PATH or dgram-listen:PATH for a socket that carries frames, or fd:NUMBER";
 
 /// An open device.
 #[derive(Debug)]
@@ -81,14 +39,16 @@ pub(crate) enum Opened {
     Packet(Vec<Packet>),
     /// A device with one queue, and its name.
     Other(Device, String),
+    /// A tunnel.
+    WireGuard(WireGuard, String),
 }
 
 /// The link of a stack on an interface of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub(crate) struct LinkArgs {
-    /// Device: tun, packet:IF, xdp:IF, tap:IF, stream:PATH, dgram:PATH or fd:N
-    #[arg(long, default_value = "tun", value_name = "DEVICE")]
+    /// tun, packet:IF, xdp:IF, tap:IF, stream:PATH, dgram:PATH, fd:N or wireguard:FILE
+    #[arg(long, alias = "out", default_value = "tun", value_name = "DEVICE")]
     pub device: DeviceArg,
     /// Router for other networks, once per family (Ethernet)
     #[arg(long = "gateway", value_name = "ADDRESS")]
@@ -154,12 +114,21 @@ impl LinkArgs {
             DeviceArg::Packet(name) => self.open_packet(name).map(Opened::Packet),
             DeviceArg::Xdp(name) => Ok(Opened::Other(self.open_xdp(name)?.into(), name.clone())),
             DeviceArg::Frames(source) => self.open_frames(source),
+            DeviceArg::WireGuard(tunnel) => self.open_tunnel(tunnel),
+        }
+    }
+
+    /// The addresses that the stack is given: those of a tunnel are in its file.
+    pub(crate) fn given(&self) -> &[Cidr] {
+        match &self.device {
+            DeviceArg::WireGuard(tunnel) => &tunnel.config.addresses,
+            _ => &self.addresses,
         }
     }
 
     /// The addresses that the stack was given, and those that it has learnt by now.
     pub(crate) fn own_addresses(&self, stack: &taut::Stack) -> Vec<IpAddr> {
-        let mut all: Vec<_> = self.addresses.iter().map(|own| own.address()).collect();
+        let mut all: Vec<_> = self.given().iter().map(|own| own.address()).collect();
         let more = auto::learnt(stack).into_iter().filter(|own| !all.contains(own)).collect::<Vec<_>>();
         all.extend(more);
         all
@@ -204,6 +173,15 @@ impl LinkArgs {
             ..PacketOptions::default()
         };
         Ok(Packet::open_queues(name, &self.addresses, &options, shard_count(self.shards).into())?)
+    }
+
+    /// Opens a tunnel.
+    fn open_tunnel(&self, tunnel: &Tunnel) -> anyhow::Result<Opened> {
+        self.auto.refuse("a tunnel")?;
+        if shard_count(self.shards) > 1 {
+            bail!("--shards {}: a tunnel has one queue; use one shard", self.shards);
+        }
+        Ok(Opened::WireGuard(tunnel.open(self.mtu)?, tunnel.name()))
     }
 
     /// Opens what carries frames over a descriptor.
@@ -409,6 +387,13 @@ impl LinkArgs {
         if !port.parse::<u16>().is_ok_and(|port| port != 0) {
             bail!("{host_port:?}: {port:?} is not a port; use a number from 1 to 65535");
         }
+        if let DeviceArg::WireGuard(_) = self.device
+            && host.trim_matches(['[', ']']).parse::<IpAddr>().is_err()
+        {
+            bail!(
+                "{host:?} is a name, which this host's resolver would look up outside the tunnel; give an address"
+            );
+        }
         let mut found = host_port
             .to_socket_addrs()
             .with_context(|| {
@@ -418,14 +403,14 @@ impl LinkArgs {
         let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
         let has_family = |to: &SocketAddr| {
             let learns = if to.is_ipv4() { self.auto.dhcp } else { self.auto.slaac };
-            learns || self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4())
+            learns || self.given().iter().any(|own| own.address().is_ipv4() == to.is_ipv4())
         };
         let to = found.find(has_family).with_context(|| {
             let (family, example) =
                 if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
             format!("{first} is {family}, but no --address is; add one, such as --address {example}")
         })?;
-        if self.addresses.iter().any(|own| own.address() == to.ip()) {
+        if self.given().iter().any(|own| own.address() == to.ip()) {
             if !self.device.has_kernel_side() {
                 bail!("{} is the stack's own address; give the address of another host on the link", to.ip());
             }

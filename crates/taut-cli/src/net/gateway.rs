@@ -12,11 +12,11 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
 use taut::device::Cidr;
-use taut::{ConnOptions, FlowKind, Stack, StackBuilder};
+use taut::{FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Link, Listening, Login, NOTSENT_LOWAT,
-    Namespace, Opening, Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
+    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Login, Namespace, Opening,
+    Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
     sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,7 +27,7 @@ use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{say, write};
-use crate::net::gateway_out::Out;
+use crate::net::gateway_out::{Out, Way, link};
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
@@ -141,9 +141,33 @@ struct Addresses(Vec<(Cidr, Cidr)>);
 
 impl GatewayArgs {
     /// The proxy, with the login that it asks for.
-    fn socks5(&self, proxy: &Socks5) -> Socks5 {
-        let login = self.out_login.clone().map(|login| (login.name, login.password));
-        Socks5 { login, ..proxy.clone() }
+    /// The way out, and the name servers: a tunnel has its own, which are reached through it.
+    fn way(
+        &self,
+        control: &ControlArgs,
+        out: Option<StackBuilder>,
+        resolver: Resolver,
+    ) -> anyhow::Result<(Way, Resolver)> {
+        let opened = || out.context("the way out is not open");
+        let way = match &self.out {
+            None => Way::Host,
+            Some(Out::Socks5(proxy)) => {
+                let login = self.out_login.clone().map(|login| (login.name, login.password));
+                Way::Socks5(Socks5 { login, ..proxy.clone() })
+            }
+            Some(Out::Http(way)) => Way::Http(way.clone()),
+            Some(Out::Tun(name)) => {
+                Way::Link(link(opened()?, &self.congestion).with_context(|| format!("--out tun:{name}"))?)
+            }
+            Some(Out::WireGuard(file)) => {
+                let link = link(control.for_another().open_socket(opened()?)?, &self.congestion)?;
+                let servers =
+                    if resolver.servers.is_empty() { file.name_servers()? } else { resolver.servers };
+                let resolver = Resolver { servers, over: Some(link.stack.clone()), ..resolver };
+                return Ok((Way::Link(link), resolver));
+            }
+        };
+        Ok((way, resolver))
     }
 
     fn mtu(&self) -> u16 {
@@ -344,10 +368,7 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
     if let Some(tun) = &args.tun {
         builder = builder.tun(tun).mtu(args.mtu()).open()?;
     }
-    let out = match &args.out {
-        Some(Out::Tun(name)) => Some(link_opened(args, name)?),
-        _ => None,
-    };
+    let out = args.out.as_ref().map(|out| out.open(&args.out_address)).transpose()?.flatten();
     Ok(Opened { opening, namespace, listening, builder, out })
 }
 
@@ -397,9 +418,10 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
+        let (way, resolver) = args.way(&control, out, resolver)?;
         let server = GatewayArgs::server(settings, resolver);
         if let Some(machine) = machine {
-            let serving = serve_machines(args, &control, machine, &server, &forwards, out);
+            let serving = serve_machines(&control, machine, &server, &forwards, way);
             return serve_until(args, &server, orders.as_ref(), serving).await.map(|()| None);
         }
         let builder = server.observed(control.apply(builder)?);
@@ -422,12 +444,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
                 }
             });
         }
-        match &args.out {
-            None => tasks.spawn(server.serve(&stack, Arc::new(HostSockets))?),
-            Some(Out::Socks5(way)) => tasks.spawn(server.serve(&stack, Arc::new(args.socks5(way)))?),
-            Some(Out::Http(way)) => tasks.spawn(server.serve(&stack, Arc::new(way.clone()))?),
-            Some(Out::Tun(name)) => tasks.spawn(server.serve(&stack, Arc::new(link(args, name, out)?))?),
-        };
+        tasks.spawn(way.serve(&server, &stack)?);
         let failed = async {
             let end = tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from));
             Err::<(), _>(end.unwrap_or_else(|| anyhow::anyhow!("the gateway ended")))
@@ -495,22 +512,19 @@ async fn serve_until(
 
 /// Serves virtual machines.
 async fn serve_machines(
-    args: &GatewayArgs,
     control: &ControlArgs,
     machine: Plugged,
     server: &Server,
     forwards: &[Forward],
-    out: Option<StackBuilder>,
+    way: Way,
 ) -> anyhow::Result<()> {
     control.show_page()?;
     let builder = || control.open_socket(Stack::builder()).map(|builder| server.observed(builder));
-    match &args.out {
-        None => machine.serve(server, Arc::new(HostSockets), forwards, builder).await,
-        Some(Out::Socks5(way)) => machine.serve(server, Arc::new(args.socks5(way)), forwards, builder).await,
-        Some(Out::Http(way)) => machine.serve(server, Arc::new(way.clone()), forwards, builder).await,
-        Some(Out::Tun(name)) => {
-            machine.serve(server, Arc::new(link(args, name, out)?), forwards, builder).await
-        }
+    match way {
+        Way::Host => machine.serve(server, Arc::new(HostSockets), forwards, builder).await,
+        Way::Socks5(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
+        Way::Http(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
+        Way::Link(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
     }
 }
 
@@ -565,29 +579,6 @@ fn confine(args: &GatewayArgs, forwards: &[Forward], command: Option<Pid>) -> an
     let needs =
         Needs { keep: args.kept_capabilities(forwards), paths: args.machine.has_paths(), ..Needs::default() };
     confined::close(&args.control, tasks, needs)
-}
-
-/// The builder of another stack, in this namespace, whose interface is open.
-fn link_opened(args: &GatewayArgs, name: &str) -> anyhow::Result<StackBuilder> {
-    let mut builder = Stack::builder().tun(name);
-    for own in &args.out_address {
-        builder = builder.address(&own.to_string());
-    }
-    builder.open().with_context(|| format!("--out tun:{name}"))
-}
-
-/// Another stack, in this namespace.
-fn link(args: &GatewayArgs, name: &str, builder: Option<StackBuilder>) -> anyhow::Result<Link> {
-    let builder = builder.with_context(|| format!("--out tun:{name}"))?;
-    let stack = builder.build_tokio().with_context(|| format!("--out tun:{name}"))?;
-    let congestion = stack.algorithm(&args.congestion).context("--congestion")?;
-    let options = ConnOptions {
-        congestion: Some(congestion),
-        nodelay: true,
-        notsent_lowat: NOTSENT_LOWAT,
-        ..ConnOptions::default()
-    };
-    Ok(Link { stack, options })
 }
 
 /// A flow takes a descriptor: as many as this user may have.

@@ -1,9 +1,20 @@
-//! `taut gateway --out`: the way that flows leave this host. Called by `gateway.rs`.
+//! `taut gateway --out WAY`: where flows go.
+//!
+//! Called by `gateway.rs`.
 
+use std::io;
 use std::net::ToSocketAddrs as _;
+use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use taut_gateway::{HttpConnect, Socks5};
+use anyhow::Context as _;
+use taut::device::Cidr;
+use taut::{ConnOptions, Stack, StackBuilder};
+use taut_gateway::{HostSockets, HttpConnect, Link, NOTSENT_LOWAT, Server, Socks5};
+
+use crate::args::tunnel::Tunnel;
+use crate::stack::over_tunnel;
 
 /// Where flows go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +22,20 @@ pub(crate) enum Out {
     Socks5(Socks5),
     Http(HttpConnect),
     Tun(String),
+    WireGuard(Tunnel),
 }
 
 impl FromStr for Out {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is not socks5://HOST:PORT, http://HOST:PORT or tun:NAME");
+        let wrong =
+            || format!("{text} is not socks5://HOST:PORT, http://HOST:PORT, tun:NAME or wireguard:FILE");
         if let Some(name) = text.strip_prefix("tun:") {
             return if name.is_empty() { Err(wrong()) } else { Ok(Self::Tun(name.to_owned())) };
+        }
+        if let Some(path) = text.strip_prefix("wireguard:") {
+            return Tunnel::read(path).map(Self::WireGuard);
         }
         let resolve = |place: &str| {
             let place = place.strip_suffix('/').unwrap_or(place);
@@ -37,4 +53,67 @@ impl FromStr for Out {
         let place = text.strip_prefix("http://").ok_or_else(wrong)?;
         Ok(Self::Http(HttpConnect { proxy: resolve(place)? }))
     }
+}
+
+impl Out {
+    /// The description of another stack, in this namespace, whose interface or tunnel is open; none for a proxy.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(crate) fn open(&self, addresses: &[Cidr]) -> anyhow::Result<Option<StackBuilder>> {
+        Ok(match self {
+            Self::Tun(name) => {
+                let builder = addresses
+                    .iter()
+                    .fold(Stack::builder().tun(name), |builder, own| builder.address(&own.to_string()));
+                Some(builder.open().with_context(|| format!("--out tun:{name}"))?)
+            }
+            Self::WireGuard(file) => {
+                Some(over_tunnel(Stack::builder().device_name(&file.name()), file.open(None)?))
+            }
+            Self::Socks5(_) | Self::Http(_) => None,
+        })
+    }
+}
+
+/// An open way.
+pub(crate) enum Way {
+    Host,
+    Socks5(Socks5),
+    Http(HttpConnect),
+    Link(Link),
+}
+
+/// A way that carries flows until the stack ends.
+type Serving = Pin<Box<dyn Future<Output = io::Error> + Send>>;
+
+impl Way {
+    /// Carries the flows of `stack`.
+    ///
+    /// # Errors
+    /// Those of [`Server::serve`].
+    pub(crate) fn serve(self, server: &Server, stack: &Stack) -> io::Result<Serving> {
+        Ok(match self {
+            Self::Host => Box::pin(server.serve(stack, Arc::new(HostSockets))?),
+            Self::Socks5(way) => Box::pin(server.serve(stack, Arc::new(way))?),
+            Self::Http(way) => Box::pin(server.serve(stack, Arc::new(way))?),
+            Self::Link(way) => Box::pin(server.serve(stack, Arc::new(way))?),
+        })
+    }
+}
+
+/// Another stack, in this namespace.
+///
+/// # Errors
+/// Those of the stack, and an unknown congestion control.
+pub(crate) fn link(builder: StackBuilder, congestion: &str) -> anyhow::Result<Link> {
+    let stack = builder.build_tokio()?;
+    let congestion = stack.algorithm(congestion).context("--congestion")?;
+    let options = ConnOptions {
+        congestion: Some(congestion),
+        nodelay: true,
+        notsent_lowat: NOTSENT_LOWAT,
+        ..ConnOptions::default()
+    };
+    Ok(Link { stack, options })
 }

@@ -6,5 +6,6 @@ pub(crate) mod gateway_config;
 pub(crate) mod gateway_end;
 pub(crate) mod gateway_guest;
 pub(crate) mod gateway_log;
-pub(crate) mod gateway_out;
+mod gateway_out;
 pub(crate) mod proxy;
+pub(crate) mod wg;

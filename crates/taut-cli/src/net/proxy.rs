@@ -11,15 +11,17 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::future::Either;
-use taut::{ConnOptions, ListenOptions, Stack};
+use taut::{ConnOptions, ListenOptions, Stack, StackBuilder};
 use taut_core::congestion::Registry;
 use taut_gateway::sandbox::{CapabilitySet, Needs, Orders, Tasks};
-use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent};
+use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Resolver, Rules, Server, Settings, Transparent};
 use taut_link::Rate;
 use tokio::task::JoinSet;
 
+use crate::args::control::ControlArgs;
+use crate::args::device::DeviceArg;
 use crate::args::frame_source::FrameSource;
-use crate::args::link::{DeviceArg, LinkArgs};
+use crate::args::link::LinkArgs;
 use crate::args::record;
 use crate::net::confined::{self, Inside};
 use crate::net::gateway::name_servers;
@@ -126,6 +128,25 @@ impl ProxyArgs {
         confined::close(&self.link.control, Tasks::default(), needs)
     }
 
+    /// Starts the stack, and the server that looks names up: through the tunnel, if the device is one.
+    fn start(
+        &self,
+        control: &ControlArgs,
+        builder: StackBuilder,
+        settings: Settings,
+        resolver: Resolver,
+    ) -> anyhow::Result<(Stack, Server)> {
+        let DeviceArg::WireGuard(tunnel) = &self.link.device else {
+            let server = Server::new(settings, resolver, Box::new(gateway_log::write));
+            let stack = server.observed(control.apply(builder)?).build()?;
+            return Ok((stack, server));
+        };
+        let servers = if resolver.servers.is_empty() { tunnel.name_servers()? } else { resolver.servers };
+        let stack = control.apply(builder)?.build()?;
+        let resolver = Resolver { servers, over: Some(stack.clone()), ..resolver };
+        Ok((stack, Server::new(settings, resolver, Box::new(gateway_log::write))))
+    }
+
     /// Opens what was asked for, in front of which clients are served.
     async fn open(
         &self,
@@ -191,8 +212,7 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let mut records = Vec::new();
     let result = runtime.block_on(async {
         let settings = Settings { rules, ..Settings::default() };
-        let server = Server::new(settings, resolver, Box::new(gateway_log::write));
-        let stack = server.observed(control.apply(builder)?).build()?;
+        let (stack, server) = args.start(&control, builder, settings, resolver)?;
         records = stack.recording_handles();
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let asked = match orders.map(Orders::new).transpose()? {

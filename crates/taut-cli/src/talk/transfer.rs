@@ -136,7 +136,7 @@ pub(crate) fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()
 /// # Errors
 /// When the link, the connection or standard output fails.
 pub(crate) fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()> {
-    let given: Vec<_> = args.link.addresses.iter().map(|own| own.address()).collect();
+    let given: Vec<_> = args.link.given().iter().map(|own| own.address()).collect();
     if !args.link.auto.is_on() {
         // Before anything is opened.
         args.listen.addresses(&given)?;

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut::{IncomingFlow, TcpStream};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use taut::{IncomingFlow, Stack, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -53,36 +53,36 @@ pub struct Resolver {
     pub hosts: PathBuf,
     /// In a sandbox, the process outside opens the host's own two files.
     pub outside: Option<Arc<Caller>>,
+    /// The stack by which the servers are reached; without one, the host's sockets. Of a zone transfer, it
+    /// carries the first message.
+    pub over: Option<Stack>,
 }
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            resolv_conf: "/etc/resolv.conf".into(),
-            hosts: "/etc/hosts".into(),
-            outside: None,
-        }
+        let (resolv_conf, hosts) = ("/etc/resolv.conf".into(), "/etc/hosts".into());
+        Self { servers: Vec::new(), resolv_conf, hosts, outside: None, over: None }
     }
 }
 
 /// A running [`Resolver`].
 pub(crate) struct NameService {
     servers: Vec<SocketAddr>,
+    over: Option<Stack>,
     resolv_conf: Watched<ResolvConf>,
     hosts: Watched<Hosts>,
 }
 
 impl NameService {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        let Resolver { servers, resolv_conf, hosts, outside } = resolver;
+        let Resolver { servers, resolv_conf, hosts, outside, over } = resolver;
         if let Some(caller) = outside {
             let hosts = Watched::outside(Arc::clone(&caller), Known::Hosts, Hosts::read);
             let resolv_conf = Watched::outside(caller, Known::ResolvConf, ResolvConf::read);
-            return Self { servers, resolv_conf, hosts };
+            return Self { servers, over, resolv_conf, hosts };
         }
         let resolv_conf = Watched::new(resolv_conf, ResolvConf::read);
-        Self { servers, resolv_conf, hosts: Watched::new(hosts, Hosts::read) }
+        Self { servers, over, resolv_conf, hosts: Watched::new(hosts, Hosts::read) }
     }
 
     fn servers(&self) -> Vec<SocketAddr> {
@@ -162,10 +162,11 @@ async fn first_good(
         if let Some(address) = next {
             let (server, question) = (server.clone(), Arc::clone(&question));
             asked.spawn(async move {
-                if over_tcp {
-                    over_stream(&server, id, address, &question).await
-                } else {
-                    over_datagrams(&server, id, address, &question).await
+                match (server.names().over.clone(), over_tcp) {
+                    (None, true) => over_stream(&server, id, address, &question).await,
+                    (None, false) => over_datagrams(&server, id, address, &question).await,
+                    (Some(stack), true) => link_stream(&stack, &server, id, address, &question).await,
+                    (Some(stack), false) => link_datagrams(&stack, &server, id, address, &question).await,
                 }
             });
         } else if asked.is_empty() {
@@ -182,7 +183,33 @@ async fn first_good(
     }
 }
 
-/// Answers to other questions are ignored.
+/// Sends a question by a connected socket, of the host or of a stack, which have the same methods. Answers to
+/// other questions are ignored.
+macro_rules! exchange {
+    ($socket:ident, $server:ident, $id:ident, $question:ident) => {{
+        $socket.send($question).await?;
+        loop {
+            tokio::select! {
+                ready = $socket.readable() => ready?,
+                () = sleep(AGAIN_AFTER) => {
+                    $socket.send($question).await?;
+                    continue;
+                }
+            }
+            let mut answer = vec![0; LARGEST];
+            let len = match $socket.try_recv(&mut answer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                len => len?,
+            };
+            if $server.reply($id, &answer[..len]) {
+                answer.truncate(len);
+                answer.shrink_to_fit();
+                return Ok((answer, None));
+            }
+        }
+    }};
+}
+
 async fn over_datagrams(
     server: &Server,
     id: QuestionId,
@@ -191,26 +218,32 @@ async fn over_datagrams(
 ) -> io::Result<Reply> {
     let socket = UdpSocket::bind(any_port(address)).await?;
     socket.connect(address).await?;
-    socket.send(question).await?;
-    loop {
-        tokio::select! {
-            ready = socket.readable() => ready?,
-            () = sleep(AGAIN_AFTER) => {
-                socket.send(question).await?;
-                continue;
-            }
-        }
-        let mut answer = vec![0; LARGEST];
-        let len = match socket.try_recv(&mut answer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            len => len?,
-        };
-        if server.reply(id, &answer[..len]) {
-            answer.truncate(len);
-            answer.shrink_to_fit();
-            return Ok((answer, None));
-        }
-    }
+    exchange!(socket, server, id, question)
+}
+
+async fn link_datagrams(
+    stack: &Stack,
+    server: &Server,
+    id: QuestionId,
+    address: SocketAddr,
+    question: &[u8],
+) -> io::Result<Reply> {
+    let socket = taut::UdpSocket::bind(stack, any_port(address)).await?;
+    socket.connect(address).await?;
+    exchange!(socket, server, id, question)
+}
+
+async fn link_stream(
+    stack: &Stack,
+    server: &Server,
+    id: QuestionId,
+    address: SocketAddr,
+    question: &[u8],
+) -> io::Result<Reply> {
+    let mut stream = stack.connect(address).await?;
+    stream.write_all(&framed(question)).await?;
+    let answer = message(&mut stream).await?;
+    if server.reply(id, &answer) { Ok((answer, None)) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 async fn over_stream(
@@ -235,7 +268,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&len.to_be_bytes()[..], message].concat()
 }
 
-async fn message(stream: &mut tokio::net::TcpStream) -> io::Result<Vec<u8>> {
+async fn message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut message = vec![0; stream.read_u16().await?.into()];
     stream.read_exact(&mut message).await?;
     Ok(message)

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boringtun::noise::rate_limiter::RateLimiter;
@@ -84,6 +84,8 @@ pub(crate) struct Tunnel {
     news: Epoll,
     timer: TimerFd,
     line: Mutex<Line>,
+    /// The next call of the receiving half reads reports first: a call that sent has got the error of one.
+    has_errors: AtomicBool,
     /// `line`'s deadline of peers, for those without the lock.
     peers_at: AtomicU64,
 }
@@ -95,6 +97,8 @@ struct Line {
     /// When what is below must be looked at.
     look_at: Instant,
     armed: Instant,
+    /// Datagrams that were read wait for the driver, which the socket does not announce.
+    has_more: bool,
     /// ICMP messages of this device's own.
     notices: VecDeque<Vec<u8>>,
 }
@@ -179,7 +183,8 @@ impl WireGuard {
         news.add(timer.as_fd(), 1, Interest::Readable)?;
         let public = config.private_key.public();
         let never = Instant::NEVER;
-        let line = Line { peers_at: never, look_at: never, armed: never, notices: VecDeque::new() };
+        let line =
+            Line { peers_at: never, look_at: never, armed: never, has_more: false, notices: VecDeque::new() };
         let tunnel = Tunnel {
             socket,
             udp,
@@ -195,6 +200,7 @@ impl WireGuard {
             news,
             timer,
             line: Mutex::new(line),
+            has_errors: AtomicBool::new(false),
             peers_at: AtomicU64::new(u64::MAX),
         };
         tunnel.peers.iter().for_each(|peer| tunnel.note_due(peer.due()));
@@ -298,7 +304,7 @@ impl Tunnel {
         match send() {
             // A report about an earlier datagram is the error of the next call.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                self.take_errors();
+                self.has_errors.store(true, Ordering::Relaxed);
                 send()
             }
             sent => sent,
@@ -320,6 +326,7 @@ impl Tunnel {
 
     /// Reads what the network has reported.
     fn take_errors(&self) {
+        self.has_errors.store(false, Ordering::Relaxed);
         errors::take(&self.socket, |to, mtu| {
             let to = SocketAddr::new(to.ip().to_canonical(), to.port());
             let Some(inner) = u16::try_from(mtu).ok().and_then(|mtu| mtu.checked_sub(around(to))) else {
@@ -327,7 +334,9 @@ impl Tunnel {
             };
             for peer in &self.peers {
                 let mut state = peer.lock();
-                if state.endpoint == Some(to) {
+                // This host's own errors have no port.
+                let is_there = |at: SocketAddr| at.ip() == to.ip() && [0, at.port()].contains(&to.port());
+                if state.endpoint.is_some_and(is_there) {
                     state.mtu.lower(now(), inner.max(MTU_LEAST));
                 }
             }
@@ -354,10 +363,18 @@ impl Tunnel {
         self.settle(&mut line);
     }
 
+    /// Whether datagrams that were read wait for the driver.
+    fn announce(&self, has_more: bool) {
+        let mut line = self.line();
+        line.has_more = has_more;
+        self.settle(&mut line);
+    }
+
     /// Arms the timer: at the end of each use of the line.
     fn settle(&self, line: &mut Line) {
         self.peers_at.store(line.peers_at.as_nanos(), Ordering::Relaxed);
-        let at = if line.notices.is_empty() { line.look_at.min(line.peers_at) } else { Instant::ZERO };
+        let is_now = line.has_more || !line.notices.is_empty();
+        let at = if is_now { Instant::ZERO } else { line.look_at.min(line.peers_at) };
         if at != line.armed {
             match at {
                 Instant::NEVER => self.timer.disarm(),

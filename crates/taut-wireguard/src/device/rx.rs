@@ -4,6 +4,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use boringtun::noise::errors::WireGuardError;
@@ -38,6 +39,8 @@ pub(super) struct Rx {
     held: Vec<u8>,
     held_len: usize,
     growing: Growing,
+    /// It is announced that there is more.
+    has_more: bool,
 }
 
 impl Rx {
@@ -52,6 +55,7 @@ impl Rx {
             held: vec![0; BUFFER_BYTES],
             held_len: 0,
             growing: Growing::default(),
+            has_more: false,
         }
     }
 
@@ -64,6 +68,9 @@ impl Rx {
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
         let tunnel = &*self.tunnel;
+        if tunnel.has_errors.load(Ordering::Relaxed) {
+            tunnel.take_errors();
+        }
         (self.count, self.next) = (0, (0, 0));
         // A report about what was sent comes as an error first.
         for _ in 0..2 {
@@ -102,6 +109,15 @@ impl Rx {
                     ecn.map_or(Ecn::NotEct, |ecn| Ecn::from_bits(ecn as u8)),
                 ));
             }
+        }
+    }
+
+    /// The driver may end its batch at any packet: what was read then is not announced by the socket.
+    fn announce(&mut self) {
+        let has_more = self.held_len > 0 || self.next.0 < self.count;
+        if has_more != self.has_more {
+            self.has_more = has_more;
+            self.tunnel.announce(has_more);
         }
     }
 
@@ -219,6 +235,8 @@ impl RxDevice for Rx {
 
     fn begin_batch(&mut self) {
         self.is_empty = false;
+        // A socket that is never empty does not keep peers from their timers.
+        self.tunnel.handle_timeout();
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
@@ -232,7 +250,7 @@ impl RxDevice for Rx {
         }
         let now = now();
         if self.held_len == 0 && !self.next_packet(now, true) {
-            self.tunnel.handle_timeout();
+            self.announce();
             return Ok(None);
         }
         std::mem::swap(buffer, &mut self.held);
@@ -241,6 +259,7 @@ impl RxDevice for Rx {
         while self.next_packet(now, false) && self.growing.add(buffer, &self.held[..self.held_len]) {
             self.held_len = 0;
         }
+        self.announce();
         Ok(Some(self.growing.end(buffer)))
     }
 }

@@ -14,6 +14,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::task::Waker;
 
+use nix::libc::{EAGAIN, EMSGSIZE};
 use taut_core::{Duration, Instant, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 use taut_wire::icmp::Unreachable;
@@ -167,7 +168,10 @@ fn send(tunnel: &Tunnel, batch: &Batch) -> io::Result<()> {
     let sent = tunnel.transmit(batch.datagrams(), batch.size, batch.to, batch.ecn);
     match sent {
         // An interface may be unable to cut, which is known only now.
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock && batch.size < batch.datagrams().len() => {
+        Err(error)
+            if !matches!(error.raw_os_error(), Some(EAGAIN | EMSGSIZE))
+                && batch.size < batch.datagrams().len() =>
+        {
             let mut last = Ok(());
             for datagram in batch.datagrams().chunks(batch.size) {
                 last = tunnel.transmit(datagram, datagram.len(), batch.to, batch.ecn);

@@ -2,6 +2,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests wait by the clock")]
 
+mod foreign;
+mod lines;
 mod network;
 mod support;
 mod two_ends;

@@ -130,7 +130,12 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Datagrams to the server go through the first fate, those to the client through the second.
-    pub(crate) fn new(server: SocketAddr, mut fates: [Fate; 2]) -> Self {
+    pub(crate) fn new(server: SocketAddr, fates: [Fate; 2]) -> Self {
+        Self::marking(server, fates, usize::MAX)
+    }
+
+    /// The same, which marks datagrams of at least so many bytes.
+    pub(crate) fn marking(server: SocketAddr, mut fates: [Fate; 2], marked: usize) -> Self {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = near.local_addr().unwrap();
         let (is_over, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -152,6 +157,8 @@ impl Relay {
                 if let Ok((len, from)) = near.recv_from(&mut buffer) {
                     (client, idle) = (Some(from), false);
                     for datagram in fates[0](&buffer[..len]) {
+                        let tos = if datagram.len() >= marked { 3 } else { 0 };
+                        _ = socket2::SockRef::from(&far).set_tos_v4(tos);
                         _ = far.send_to(&datagram, server);
                     }
                 }

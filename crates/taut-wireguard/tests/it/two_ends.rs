@@ -1,10 +1,16 @@
 //! Two ends that trust each other.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd as _;
+use std::task::Waker;
+use std::time::Duration;
 
-use taut::blocking::{TcpListener, TcpStream};
+use taut::blocking::{TcpListener, TcpStream, UdpSocket};
+use taut_core::BUFFER_BYTES;
+use taut_driver::sys::{Epoll, Interest};
+use taut_driver::{Device, News};
 
-use crate::support::{Relay, pair, same, transfer, until};
+use crate::support::{ADDRESSES, ALLOWED, End, Host, Relay, pair, same, transfer, until};
 
 /// Both ways, over both families, in super-packets and in acknowledgements.
 #[test]
@@ -40,6 +46,42 @@ fn wg_16_a_preshared_key_is_needed_by_both() {
     until("refused", || one.monitor.status().drops.invalid > 0);
     assert!(one.monitor.status().peers[0].since_handshake.is_none());
     assert_eq!(two.monitor.status().drops, Default::default());
+}
+
+/// A driver may end its batch at any packet. The socket is empty then, and what was read from it is not.
+#[test]
+fn wg_34_packets_that_were_read_are_announced() {
+    let mut ends = [0, 1].map(|at| End::new(ADDRESSES[at]));
+    let keys = [ends[0].key.clone(), ends[1].key.clone()];
+    ends[1].trusts(&keys[0], ALLOWED[0]);
+    let second = ends[1].open().0;
+    ends[0].trusts(&keys[1], &format!("{}\nEndpoint = 127.0.0.1:{}", ALLOWED[1], second.port().unwrap()));
+    let one = Host::of(ends[0].open().0);
+    let mut device = Device::from(second);
+    let (mut buffer, waiting) = (vec![0; BUFFER_BYTES], Epoll::new().unwrap());
+    let News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!("a descriptor") };
+    waiting.add(news.as_fd(), 0, Interest::Readable).unwrap();
+    let is_announced = || waiting.wait(Some(Duration::from_millis(50))).unwrap().contains(0);
+    let socket = UdpSocket::bind(&one.stack, "10.77.0.1:7").unwrap();
+    let mut taken = |device: &mut Device| device.rx.recv(&mut buffer).unwrap().is_some();
+    socket.send_to(b"first", "10.77.0.2:7").unwrap();
+    until("the handshake", || {
+        device.rx.begin_batch();
+        taken(&mut device)
+    });
+    for _ in 0..2 {
+        device.rx.begin_batch();
+        while taken(&mut device) {}
+        for text in [&b"a"[..], b"bb", b"ccc"] {
+            socket.send_to(text, "10.77.0.2:7").unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        device.rx.begin_batch();
+        for left in (0..3).rev() {
+            assert!(taken(&mut device));
+            assert_eq!(is_announced(), left > 0, "{left} are left");
+        }
+    }
 }
 
 /// The second end learns the new port from the first packet that comes from it.

@@ -235,6 +235,15 @@ impl StackBuilder {
         self
     }
 
+    /// The state of the device, in lines, for `taut wg show`. The function runs on the control socket's
+    /// thread, at each request.
+    #[cfg(all(feature = "control", target_os = "linux"))]
+    #[must_use]
+    pub fn control_device(mut self, state: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.control.state = crate::control::DeviceState(Some(std::sync::Arc::new(state)));
+        self
+    }
+
     /// Sets the name by which the control socket calls the device; by default the name of the TUN interface, if the
     /// builder opens one.
     #[cfg(all(feature = "control", target_os = "linux"))]

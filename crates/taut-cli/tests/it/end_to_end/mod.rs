@@ -30,3 +30,4 @@ mod replay;
 mod rpm;
 mod support;
 mod usage;
+mod wireguard;

@@ -1,0 +1,81 @@
+//! `taut wg`: keys, and the state of tunnels, in the words and formats of `wg` (wg(8); `taut-wireguard`).
+
+use std::io::Read as _;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use taut_control::Client;
+use taut_control::place;
+use taut_wireguard::PrivateKey;
+use zeroize::Zeroizing;
+
+use crate::args::control::{SocketArgs, asked};
+use crate::shared::output;
+
+/// Makes keys, and shows the tunnels of running stacks, in the formats of wg
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    (umask 077; taut wg genkey > key)\n  taut wg pubkey < key\n  taut wg show")]
+pub(crate) struct WgArgs {
+    #[command(subcommand)]
+    command: WgCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum WgCommand {
+    /// Prints a new private key
+    Genkey,
+    /// Reads a private key from standard input, and prints its public key
+    Pubkey,
+    /// Prints the tunnels of the running stacks
+    Show(ShowArgs),
+}
+
+#[derive(Args, Debug)]
+struct ShowArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs `taut wg`.
+///
+/// # Errors
+/// What is read is no key; no stack with a tunnel is running.
+pub(crate) fn run(args: &WgArgs) -> anyhow::Result<()> {
+    match &args.command {
+        WgCommand::Genkey => {
+            let key = PrivateKey::generate()?.to_text();
+            output::print(&Zeroizing::new(format!("{}\n", key.as_str())))
+        }
+        WgCommand::Pubkey => {
+            let mut text = Zeroizing::new(String::new());
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+            let key: PrivateKey = text.trim().parse().context("standard input")?;
+            output::print(&format!("{}\n", key.public()))
+        }
+        WgCommand::Show(args) => show(&args.socket),
+    }
+}
+
+fn show(socket: &SocketArgs) -> anyhow::Result<()> {
+    let mut clients = Vec::new();
+    if socket.socket.is_some() {
+        clients.push(socket.open()?);
+    } else {
+        clients.extend(place::running()?.iter().filter_map(|running| Client::connect(&running.path).ok()));
+    }
+    let mut shown = String::new();
+    for client in &mut clients {
+        let name = asked(client.identity())?.device;
+        // A stack of an earlier version has none.
+        let state = client.device().unwrap_or_default();
+        if !state.is_empty() {
+            let between = if shown.is_empty() { "" } else { "\n" };
+            shown += &format!("{between}interface: {name}\n{state}");
+        }
+    }
+    if shown.is_empty() {
+        bail!("no stack with a tunnel is running: start one with --device wireguard:FILE");
+    }
+    output::print(&shown)
+}
