@@ -35,7 +35,7 @@ static TUNNEL: LazyLock<Mutex<Tunnel>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    let mut input = Input::new(data);
+    let mut input = Input(data);
     if input.byte().is_none_or(|kind| kind % 2 == 0) {
         let text = String::from_utf8_lossy(input.0).into_owned();
         let text = format!("[Interface]\nPrivateKey = {SECRET}\n{text}");

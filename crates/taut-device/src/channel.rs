@@ -1,14 +1,14 @@
-//! A device whose other end is in this process, in other hands: what a tunnel's encryption worker holds, or any program
-//! that wants a stack's packets as values.
+//! A device whose other end is in this process, in other hands: what a tunnel's encryption worker holds, or
+//! any program that wants a stack's packets as values.
 //!
 //! ```text
 //!   stack ── send ──▶ packets, with their tickets ──▶ FarEnd::recv ──▶ Parcel ── dropped ──▶ the ticket is back
 //!         ◀── recv ── packets ◀────────────────────── FarEnd::put
 //! ```
 //!
-//! The far end keeps a packet for as long as it likes and lets go of it in any order; until then its bytes count as not
-//! having left, so the stack sends no more than keeps the far end busy (TCP Small Queues). It may be used by several
-//! threads, behind an `Arc`. When it is dropped, the device is gone.
+//! The far end keeps a packet for as long as it likes and lets go of it in any order; until then its bytes
+//! count as not having left, so the stack sends no more than keeps the far end busy (TCP Small Queues). It
+//! may be used by several threads, behind an `Arc`. When it is dropped, the device is gone.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,8 +21,8 @@ use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 
 use crate::packets::Packets;
 
-/// A device and its far end. `limit_bytes` bounds what waits for the far end, and what waits for the stack; what the far
-/// end has taken and not let go of is bounded by the stack alone.
+/// A device and its far end. `limit_bytes` bounds what waits for the far end, and what waits for the stack;
+/// what the far end has taken and not let go of is bounded by the stack alone.
 #[must_use]
 pub fn channel(caps: LinkCaps, limit_bytes: usize) -> (Device, FarEnd) {
     let there = There {
@@ -210,6 +210,28 @@ impl FarEnd {
         self.take(self.link.there()).ok()
     }
 
+    /// [`recv`](Self::recv) for a task, in any executor. Of several tasks the last to wait is woken.
+    pub async fn recv_async(&self) -> Option<Parcel> {
+        std::future::poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// Takes the packets that wait, `most` at most, in their order, and appends them to `into`. Returns how
+    /// many: with one lock and one wake-up of the stack for all of them.
+    pub fn try_recv_many(&self, into: &mut Vec<Parcel>, most: usize) -> usize {
+        let mut there = self.link.there();
+        let count = there.waiting.len().min(most);
+        for _ in 0..count {
+            let Some((packet, ticket)) = there.waiting.pop_front() else { break };
+            there.bytes -= packet.packet().len();
+            into.push(Parcel { packet, ticket: Some(ticket), link: Arc::clone(&self.link) });
+        }
+        let has_room = count > 0 && std::mem::take(&mut there.is_refused);
+        let to_stack = there.to_stack.clone().filter(|_| has_room);
+        drop(there);
+        to_stack.into_iter().for_each(Waker::wake);
+        count
+    }
+
     /// [`recv`](Self::recv) for a task that polls. Of several tasks the last to poll is woken.
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
         match self.take(self.link.there()) {
@@ -233,8 +255,26 @@ impl FarEnd {
         Ok(Parcel { packet, ticket: Some(ticket), link: Arc::clone(&self.link) })
     }
 
-    /// Gives the stack a packet, as another stack sent it or, with [`TxPacket::whole`], as it came from anywhere. Says
-    /// whether there was room for it.
+    /// [`put`](Self::put) for several packets, with one wake-up of the stack. Returns how many there was room
+    /// for: the first ones.
+    pub fn put_many<'a>(&self, packets: impl IntoIterator<Item = TxPacket<'a>>) -> usize {
+        let mut back = self.link.back();
+        let mut count = 0;
+        for packet in packets {
+            if back.is_closed || packet.len() > BUFFER_BYTES || !back.packets.has_room() {
+                break;
+            }
+            back.packets.put(&packet);
+            count += 1;
+        }
+        let to_stack = back.to_stack.clone().filter(|_| count > 0);
+        drop(back);
+        to_stack.into_iter().for_each(Waker::wake);
+        count
+    }
+
+    /// Gives the stack a packet, as another stack sent it or, with [`TxPacket::whole`], as it came from
+    /// anywhere. Says whether there was room for it.
     pub fn put(&self, packet: &TxPacket<'_>) -> bool {
         let mut back = self.link.back();
         if back.is_closed || packet.len() > BUFFER_BYTES || !back.packets.has_room() {
@@ -267,6 +307,18 @@ impl Parcel {
     #[must_use]
     pub fn packet(&self) -> TxPacket<'_> {
         self.packet.packet()
+    }
+
+    /// Copies the packet's bytes to the start of `into`, and returns their number; `None` if they do not fit.
+    pub fn copy_to(&self, into: &mut [u8]) -> Option<usize> {
+        let packet = self.packet();
+        let mut rest = into.get_mut(..packet.len())?;
+        for piece in packet.pieces() {
+            let (here, after) = rest.split_at_mut(piece.len());
+            here.copy_from_slice(piece);
+            rest = after;
+        }
+        Some(packet.len())
     }
 
     /// Bytes charged below TCP for it.

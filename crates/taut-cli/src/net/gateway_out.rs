@@ -56,7 +56,7 @@ impl FromStr for Out {
 }
 
 impl Out {
-    /// The description of another stack, in this namespace, whose interface or tunnel is open; none for a proxy.
+    /// The description of another stack, in this namespace, whose device is open; none for a proxy.
     ///
     /// # Errors
     /// Those of opening it.

@@ -259,3 +259,41 @@ fn several_threads_share_the_far_end() {
     back += link.there().done.len();
     assert_eq!(back, PACKETS, "each ticket once");
 }
+
+/// A future that is polled by hand, as an executor does it.
+#[test]
+fn dev_19_a_task_waits_and_batches_wake_once() {
+    let mut ends = Ends::new(2_000);
+    let woken = Arc::<Calls>::default();
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut cx = Context::from_waker(&waker);
+    {
+        let Ends { device, far, .. } = &mut ends;
+        let mut waits = std::pin::pin!(far.recv_async());
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        let sent = device.tx.send(&TxPacket::whole(&[7; 100]), TxTicket::blank());
+        assert!(matches!(sent, Sent::Kept) && woken.so_far() == 1);
+        let Poll::Ready(Some(parcel)) = waits.as_mut().poll(&mut cx) else { panic!("it has come") };
+        let mut bytes = [0; 128];
+        assert_eq!((parcel.copy_to(&mut bytes), &bytes[..100]), (Some(100), &[7; 100][..]));
+        assert_eq!(parcel.copy_to(&mut bytes[..99]), None);
+    }
+    for _ in 0..2 {
+        assert!(matches!(ends.send(1_000), Sent::Kept));
+    }
+    assert!(matches!(ends.send(1), Sent::Full(_)));
+    let (mut parcels, before) = (Vec::new(), ends.tx_calls.so_far());
+    assert_eq!(
+        (ends.far.try_recv_many(&mut parcels, 1), ends.tx_calls.so_far()),
+        (1, before + 1),
+        "there is room"
+    );
+    assert_eq!((ends.far.try_recv_many(&mut parcels, 9), parcels.len()), (1, 2));
+    assert_eq!(ends.far.try_recv_many(&mut parcels, 9), 0);
+    // 2,000 bytes wait for the stack after two of them.
+    let packet = [9; 1_000];
+    assert_eq!(ends.far.put_many((0..3).map(|_| TxPacket::whole(&packet))), 2);
+    assert_eq!(ends.rx_calls.so_far(), 1);
+    assert_eq!(ends.far.put_many([]), 0);
+    assert_eq!(ends.rx_calls.so_far(), 1, "nothing came");
+}
