@@ -93,7 +93,7 @@ class World:
         name = f"wgb{os.getpid() % 100000}"
         inside = ["nsenter", "-t", str(far.pid), "-n"]
         self.start([*inside, program("boringtun-cli"), "-f", "--disable-drop-privileges", name])
-        at = f"/var/run/wireguard/{name}.sock"
+        self.socket = at = f"/var/run/wireguard/{name}.sock"
         while not os.path.exists(at):
             time.sleep(0.05)
         time.sleep(0.2)
@@ -147,6 +147,7 @@ class World:
         for child in reversed(self.children):
             child.kill()
             child.wait()
+        pathlib.Path(self.socket).unlink(missing_ok=True)
 
 
 def cpu_seconds(pid):
