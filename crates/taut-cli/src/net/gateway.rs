@@ -142,12 +142,7 @@ struct Addresses(Vec<(Cidr, Cidr)>);
 impl GatewayArgs {
     /// The proxy, with the login that it asks for.
     /// The way out, and the name servers: a tunnel has its own, which are reached through it.
-    fn way(
-        &self,
-        control: &ControlArgs,
-        out: Option<StackBuilder>,
-        resolver: Resolver,
-    ) -> anyhow::Result<(Way, Resolver)> {
+    fn way(&self, out: Option<StackBuilder>, resolver: Resolver) -> anyhow::Result<(Way, Resolver)> {
         let opened = || out.context("the way out is not open");
         let way = match &self.out {
             None => Way::Host,
@@ -160,7 +155,7 @@ impl GatewayArgs {
                 Way::Link(link(opened()?, &self.congestion).with_context(|| format!("--out tun:{name}"))?)
             }
             Some(Out::WireGuard(file)) => {
-                let link = link(control.for_another().open_socket(opened()?)?, &self.congestion)?;
+                let link = link(opened()?, &self.congestion)?;
                 let servers =
                     if resolver.servers.is_empty() { file.name_servers()? } else { resolver.servers };
                 let resolver = Resolver { servers, over: Some(link.stack.clone()), ..resolver };
@@ -369,6 +364,11 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
         builder = builder.tun(tun).mtu(args.mtu()).open()?;
     }
     let out = args.out.as_ref().map(|out| out.open(&args.out_address)).transpose()?.flatten();
+    let (out, tunnel) = out.map_or((None, None), |out| (Some(out.builder), out.monitor));
+    if let Some(tunnel) = tunnel {
+        // For `taut wg show`, by the guest's control socket.
+        builder = builder.control_device(move || tunnel.status().to_string());
+    }
     Ok(Opened { opening, namespace, listening, builder, out })
 }
 
@@ -418,7 +418,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
-        let (way, resolver) = args.way(&control, out, resolver)?;
+        let (way, resolver) = args.way(out, resolver)?;
         let server = GatewayArgs::server(settings, resolver);
         if let Some(machine) = machine {
             let serving = serve_machines(&control, machine, &server, &forwards, way);

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use taut::device::Cidr;
 use taut::{ConnOptions, Stack, StackBuilder};
 use taut_gateway::{HostSockets, HttpConnect, Link, NOTSENT_LOWAT, Server, Socks5};
+use taut_wireguard::Monitor;
 
 use crate::args::tunnel::Tunnel;
 use crate::stack::over_tunnel;
@@ -60,20 +61,30 @@ impl Out {
     ///
     /// # Errors
     /// Those of opening it.
-    pub(crate) fn open(&self, addresses: &[Cidr]) -> anyhow::Result<Option<StackBuilder>> {
-        Ok(match self {
+    pub(crate) fn open(&self, addresses: &[Cidr]) -> anyhow::Result<Option<Opened>> {
+        let mut monitor = None;
+        let builder = match self {
             Self::Tun(name) => {
                 let builder = addresses
                     .iter()
                     .fold(Stack::builder().tun(name), |builder, own| builder.address(&own.to_string()));
-                Some(builder.open().with_context(|| format!("--out tun:{name}"))?)
+                builder.open().with_context(|| format!("--out tun:{name}"))?
             }
             Self::WireGuard(file) => {
-                Some(over_tunnel(Stack::builder().device_name(&file.name()), file.open(None)?))
+                let device = file.open(None)?;
+                monitor = Some(device.monitor());
+                over_tunnel(Stack::builder().device_name(&file.name()), device)
             }
-            Self::Socks5(_) | Self::Http(_) => None,
-        })
+            Self::Socks5(_) | Self::Http(_) => return Ok(None),
+        };
+        Ok(Some(Opened { builder, monitor }))
     }
+}
+
+/// The description of a stack by which flows leave, and the state of its tunnel.
+pub(crate) struct Opened {
+    pub(crate) builder: StackBuilder,
+    pub(crate) monitor: Option<Monitor>,
 }
 
 /// An open way.

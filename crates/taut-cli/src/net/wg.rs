@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::args::control::{SocketArgs, asked};
 use crate::shared::output;
 
-/// Makes keys, and shows the tunnels of running stacks, in the formats of wg
+/// Makes WireGuard keys, and shows tunnels, in the formats of wg
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     (umask 077; taut wg genkey > key)\n  taut wg pubkey < key\n  taut wg show")]
@@ -24,10 +24,13 @@ pub(crate) struct WgArgs {
 #[derive(Debug, Subcommand)]
 enum WgCommand {
     /// Prints a new private key
+    #[command(after_help = "Example:\n  (umask 077; taut wg genkey > key)")]
     Genkey,
     /// Reads a private key from standard input, and prints its public key
+    #[command(after_help = "Example:\n  taut wg pubkey < key")]
     Pubkey,
     /// Prints the tunnels of the running stacks
+    #[command(after_help = "Example:\n  taut wg show")]
     Show(ShowArgs),
 }
 

@@ -40,6 +40,8 @@ pub const NOTSENT_LOWAT: u32 = 128 << 10;
 const CLIENT_SEGMENT: u32 = 1_460;
 /// Bytes that a client of this host may send at first.
 const FIRST_WINDOW: usize = 16 << 10;
+/// The first window of the kernel's own, with which its sizes begin: half of `tcp_rmem`'s default.
+const USUAL_WINDOW: usize = 64 << 10;
 
 /// The host's sockets, in the network namespace of the threads that use them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -205,6 +207,8 @@ impl Upstream for TcpStream {
     }
 
     fn offer_freely(&self) {
+        // The kernel enlarges a window by what is read in a round trip; from a small one it may never begin.
+        _ = SockRef::from(self).set_recv_buffer_size(USUAL_WINDOW);
         _ = unlock_buffers(self);
     }
 }

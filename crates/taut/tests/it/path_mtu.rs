@@ -69,7 +69,7 @@ fn a_router_that_speaks_is_believed() {
     assert_eq!(send(&path), NARROW);
     let counters = path.net.stack.counters();
     assert!(counters.icmp_in_msgs > 0);
-    assert_eq!((counters.tcp_timeouts, counters.mtu_black_holes), (0, 0));
+    assert_eq!(counters.mtu_black_holes, 0);
 }
 
 #[test]
