@@ -23,11 +23,13 @@ const USELESS_MAX: usize = 64;
 pub(super) struct FramesRx {
     shared: Arc<Shared>,
     stage: Stage,
+    /// Staged frames are announced.
+    announces: bool,
 }
 
 impl FramesRx {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, stage: Stage::default() }
+        Self { shared, stage: Stage::default(), announces: false }
     }
 
     /// The next frame, in the buffer; with a virtio-net header in front of it, if there is one.
@@ -48,6 +50,19 @@ impl FramesRx {
                 Err(io::Error::new(io::ErrorKind::NetworkDown, message))
             }
             Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", self.shared.name))),
+        }
+    }
+}
+
+impl FramesRx {
+    /// Staged frames are not announced by the socket, and the driver may end its batch at any packet.
+    fn announce(&mut self) {
+        let has_more = self.stage.has_frame();
+        if has_more != self.announces {
+            self.announces = has_more;
+            let mut line = self.shared.line();
+            line.has_more = has_more;
+            self.shared.settle(&mut line);
         }
     }
 }
@@ -79,6 +94,7 @@ impl RxDevice for FramesRx {
         let vnet_len = self.shared.vnet_len();
         for _ in 0..USELESS_MAX {
             let Some(Range { start, end }) = self.frame(buffer)? else {
+                self.announces = false;
                 self.shared.handle_timeout();
                 return Ok(None);
             };
@@ -104,12 +120,10 @@ impl RxDevice for FramesRx {
             } else {
                 (of_plain(buffer.get(ip_at..end).unwrap_or_default()), 0)
             };
+            self.announce();
             return Ok(Some(Received { range: ip_at..end.max(ip_at), checksum, gso_size }));
         }
-        // What is staged is not announced by the socket.
-        let mut line = self.shared.line();
-        line.has_more = !self.stage.is_empty();
-        self.shared.settle(&mut line);
+        self.announce();
         Ok(None)
     }
 }

@@ -79,6 +79,12 @@ impl Stage {
         self.start == self.end
     }
 
+    /// A whole frame is staged.
+    pub(super) fn has_frame(&self) -> bool {
+        let waiting = &self.bytes[self.start..self.end];
+        matches!(announced(waiting, FRAME_MAX), Ok(Some(len)) if waiting.len() >= LENGTH + len)
+    }
+
     /// The next frame, in the buffer.
     pub(super) fn next(&mut self, carrier: &Carrier, buffer: &mut [u8]) -> io::Result<Staged> {
         loop {

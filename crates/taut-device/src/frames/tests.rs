@@ -102,6 +102,27 @@ fn dev_15_no_read_after_one_that_took_everything() {
     }
 }
 
+/// A driver may end its batch with any of them.
+#[test]
+fn dev_20_frames_that_were_read_are_announced() {
+    let (mut device, mut far) = stream(65_520);
+    let News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!() };
+    let is_announced = || {
+        let mut polled = [rustix::event::PollFd::new(&news, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    };
+    let frames = [1, 2, 3].map(|n| vec![n; 60]);
+    // Three, and a part of a fourth.
+    far.write_all(&[framed(&frames[0]), framed(&frames[1]), framed(&frames[2]), vec![0]].concat()).unwrap();
+    device.rx.begin_batch();
+    for (frame, is_last) in frames.iter().zip([false, false, true]) {
+        assert_eq!(received(&mut device).unwrap().as_ref(), Some(frame));
+        assert_eq!(is_announced(), !is_last);
+    }
+    assert_eq!(received(&mut device).unwrap(), None);
+    assert!(!is_announced());
+}
+
 /// Frames that the peer reads wake nobody while there is room; when there was none, room does.
 #[test]
 fn dev_16_room_is_announced_after_there_was_none() {
