@@ -1,4 +1,4 @@
-//! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
+//! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`](crate::data::RunData).
 //! `plan.rs` builds the world, of hosts as in `machine.rs`; `collect.rs` watches it, `points.rs` keeps
 //! packets; `finish.rs` makes the results; `frame.rs` says where all bytes are at one moment. Called by the
 //! runner, and by programs that show a run while it goes on.
