@@ -23,6 +23,7 @@ use crate::shares::{Recorder, Seen};
 use crate::stats::Tally;
 use crate::view;
 use collect::{Collector, FLOWS_MAX, seconds};
+#[cfg(feature = "live")]
 pub(crate) use finish::histograms;
 use finish::{AtEnd, finish};
 pub use frame::Frame;

@@ -305,6 +305,10 @@ impl StackBuilder {
     /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime, or with a
     /// [`priority`](Self::priority): a task has its runtime's.
     #[cfg(feature = "tokio")]
+    #[cfg_attr(
+        not(all(feature = "control", target_os = "linux")),
+        allow(unused_mut, reason = "only a control socket is taken out")
+    )]
     pub fn build_tokio(mut self) -> io::Result<Stack> {
         #[cfg(target_os = "linux")]
         if self.priority.is_some() {
