@@ -115,8 +115,8 @@ fn drive(shard: &Shard, poller: &Poller) {
 }
 
 impl Shard {
-    /// [`wait`](Self::wait) with memory for what is read. If a [`DriverThread`] drives the shard, this thread drives it while it waits,
-    /// unless another thread already does.
+    /// [`wait`](Self::wait) with memory for the bytes that are read. If a [`DriverThread`] drives the shard, this thread
+    /// drives it while it waits, unless another thread already does.
     pub(crate) fn wait_place<T>(
         &self,
         interest: Interest,

@@ -50,7 +50,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// A peer that is to be kept alive is due at once: the handshake is for it to begin.
+    /// A peer with a persistent keepalive is due at once: this side begins its handshake.
     pub(crate) fn new(now: Instant, every: Option<Duration>) -> Self {
         let never = Instant::NEVER;
         let persistent_at = if every.is_some() { now } else { never };

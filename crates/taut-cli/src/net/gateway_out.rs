@@ -60,7 +60,7 @@ impl Out {
     /// The description of another stack, in this namespace, whose device is open; none for a proxy.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// The interface or the tunnel cannot be opened.
     pub(crate) fn open(&self, addresses: &[Cidr]) -> anyhow::Result<Option<Opened>> {
         let mut monitor = None;
         let builder = match self {
@@ -116,7 +116,7 @@ impl Way {
 /// Another stack, in this namespace.
 ///
 /// # Errors
-/// Those of the stack, and an unknown congestion control.
+/// The stack cannot be built, or has no such congestion control.
 pub(crate) fn link(builder: StackBuilder, congestion: &str) -> anyhow::Result<Link> {
     let stack = builder.build_tokio()?;
     let congestion = stack.algorithm(congestion).context("--congestion")?;

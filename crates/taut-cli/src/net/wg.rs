@@ -43,7 +43,7 @@ struct ShowArgs {
 /// Runs `taut wg`.
 ///
 /// # Errors
-/// What is read is no key; no stack with a tunnel is running.
+/// The input is not a key; no stack with a tunnel is running.
 pub(crate) fn run(args: &WgArgs) -> anyhow::Result<()> {
     match &args.command {
         WgCommand::Genkey => {

@@ -207,7 +207,7 @@ impl Upstream for TcpStream {
     }
 
     fn offer_freely(&self) {
-        // The kernel enlarges a window by what is read in a round trip; from a small one it may never begin.
+        // Linux 6.18 may leave a small window small until the connection ends.
         _ = SockRef::from(self).set_recv_buffer_size(USUAL_WINDOW);
         _ = unlock_buffers(self);
     }

@@ -405,6 +405,7 @@ fn px_30_a_clients_first_window_is_small_until_the_line_is_known() {
     // A locked buffer would never offer more.
     let (block, mut written) = (vec![0; 256 << 10], 0);
     eventually("the window grows", || {
+        assert!(written <= 16 << 20, "the window has not grown");
         client.write_all(&block).unwrap();
         written += block.len() as u64;
         window(&client).unwrap() > 32 << 10
