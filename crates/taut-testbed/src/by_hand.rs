@@ -1,5 +1,6 @@
 //! TCP packets made by hand over a TUN, without a stack: the least that a process can do there, and so the
-//! limit of every TCP on it. Called by `taut demo`.
+//! limit of every TCP on it. Called by `taut demo` and
+//! by the benchmarks.
 //!
 //! Each packet is answered by itself, and the only timer ends a standstill: this is no TCP for other links.
 
@@ -92,7 +93,7 @@ impl ByHand {
     }
 
     /// Opens connections, sends this greeting on each, and closes it when the peer has; `at_once` at the same
-    /// time, until it is over. Returns their number.
+    /// time, until `goes_on` is false, which gets the number of those that are closed. Returns that number.
     ///
     /// # Errors
     /// Those of the TUN.
@@ -100,12 +101,12 @@ impl ByHand {
         &self,
         greeting: &[u8],
         at_once: u16,
-        is_over: impl Fn() -> bool,
+        mut goes_on: impl FnMut(u64) -> bool,
     ) -> io::Result<u64> {
         let (mut buffer, mut count, mut ports) = (vec![0; BUFFER_BYTES], 0, PORTS.cycle());
         let mut open = || ports.next().map_or(Ok(()), |port| self.open(port));
         (0..at_once).try_for_each(|_| open())?;
-        while !is_over() {
+        while goes_on(count) {
             let Some(Segment { header, payload }) = self.take(&mut buffer)? else {
                 // Lost packets are not sent again: another connection takes the place.
                 if !self.wait()? {
@@ -301,10 +302,14 @@ impl HandConn<'_> {
         if header.dst_port != self.port {
             return Ok(0..0);
         }
+        if header.flags.contains(Flags::RST) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         self.acked = header.ack;
         self.window = u32::from(header.window) << self.scale;
         if payload.is_empty() {
-            return Ok(0..0);
+            let ended = header.flags.contains(Flags::FIN);
+            return if ended { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(0..0) };
         }
         let in_order = header.seq == self.expected;
         if in_order {

@@ -16,7 +16,7 @@ use taut_bench::probe::{Counters, Probe, Window};
 use taut_bench::tap::{Tap, Which};
 use taut_bench::{cpu, measure};
 
-use crate::{peers, tasks, threads, turns};
+use crate::{by_hand, peers, tasks, threads, turns};
 
 /// Not measured: slow start and buffers that grow.
 const WARM_UP: Duration = Duration::from_millis(400);
@@ -40,10 +40,15 @@ pub enum Form {
     Blocking,
     /// taut over TUN, `taut::TcpStream`.
     Tokio,
+    /// Packets made by hand over TUN, without a stack: the limit there.
+    Least,
 }
 
 impl Form {
-    pub const ALL: [Self; 5] = [Self::Kernel, Self::KernelTokio, Self::Loop, Self::Blocking, Self::Tokio];
+    pub const ALL: [Self; 6] =
+        [Self::Kernel, Self::KernelTokio, Self::Loop, Self::Blocking, Self::Tokio, Self::Least];
+    /// Those that are stacks.
+    pub const STACKS: [Self; 5] = [Self::Kernel, Self::KernelTokio, Self::Loop, Self::Blocking, Self::Tokio];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,6 +57,7 @@ impl Form {
             Self::Loop => "taut loop",
             Self::Blocking => "taut blocking",
             Self::Tokio => "taut tokio",
+            Self::Least => "least over TUN",
         }
     }
 
@@ -59,11 +65,15 @@ impl Form {
         matches!(self, Self::Loop | Self::Blocking | Self::Tokio)
     }
 
+    const fn is_over_tun(self) -> bool {
+        self.is_taut() || matches!(self, Self::Least)
+    }
+
     /// The form of the kernel's sockets that corresponds to it.
     pub const fn beside(self) -> Self {
         match self {
             Self::KernelTokio | Self::Tokio => Self::KernelTokio,
-            Self::Kernel | Self::Loop | Self::Blocking => Self::Kernel,
+            Self::Kernel | Self::Loop | Self::Blocking | Self::Least => Self::Kernel,
         }
     }
 }
@@ -211,7 +221,7 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
     let _confined = if job.one_core { Some(cpu::Confined::to(0)?) } else { None };
     let probe = Arc::new(Probe::new());
     let flows: Arc<[AtomicU64]> = (0..job.connections).map(|_| AtomicU64::new(0)).collect();
-    let (near, peer) = if form.is_taut() {
+    let (near, peer) = if form.is_over_tun() {
         let (queues, peer) = net::tun_queues(job.shards)?;
         (Ok(queues), peer)
     } else {
@@ -248,6 +258,7 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
                 std::thread::Builder::new().name("stack".into()).spawn(move || {
                     let done = match form {
                         Form::Loop => turns::run(queues, &sysctls, &job, &probe),
+                        Form::Least => by_hand::run(queues, &job, &probe),
                         Form::Tokio => tasks::taut(queues, &sysctls, &job, workers, &probe),
                         _ => threads::taut(queues, &sysctls, &job, &probe),
                     };

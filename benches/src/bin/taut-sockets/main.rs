@@ -2,6 +2,7 @@
 //!
 //! `benches/README.md` explains each row.
 
+mod by_hand;
 mod job;
 mod peers;
 mod rows;
@@ -40,7 +41,7 @@ struct Options {
     /// Rows to measure; all by default
     #[arg(long, value_delimiter = ',')]
     only: Vec<Row>,
-    /// Stacks to measure, by a part of their names: kernel, kernel tokio, taut loop, taut blocking, taut tokio
+    /// Stacks to measure, by a part of their names: kernel, kernel tokio, taut loop, taut blocking, taut tokio, least over TUN
     #[arg(long, value_delimiter = ',')]
     stacks: Vec<String>,
     /// Only measurements whose title contains this text, such as "opened by 4"
@@ -126,7 +127,7 @@ impl Run {
 /// The same among the stacks of `taut-bench`, which hold idle connections.
 fn stack(form: Form) -> Stack {
     match form {
-        Form::Kernel | Form::KernelTokio => Stack::Kernel,
+        Form::Kernel | Form::KernelTokio | Form::Least => Stack::Kernel,
         Form::Loop => Stack::TautLoop,
         Form::Blocking => Stack::TautBlocking,
         Form::Tokio => Stack::TautTokio,
@@ -145,7 +146,7 @@ fn main() -> Result<()> {
     if !Form::ALL.into_iter().any(wanted) {
         bail!("unknown stack; choose from: {}", Form::ALL.map(Form::name).join(", "));
     }
-    // A thread, a socket and its clone for each of 256 connections, at both ends.
+    // A socket for each of 10,000 connections, at both ends.
     measure::raise_descriptor_limit();
 
     let only = if options.only.is_empty() { Row::ALL.to_vec() } else { options.only.clone() };

@@ -19,7 +19,7 @@ pub enum Row {
     Tails,
     /// Bytes of an idle connection
     Memory,
-    /// Request and response of one byte, 1, 32 and 256 connections
+    /// Request and response of one byte, 1 to 10,000 connections
     Exchange,
     /// Request and response of one byte beside a connection in bulk: the time, and that below TCP
     Beside,
@@ -103,7 +103,8 @@ pub fn contests(row: Row) -> Vec<Contest> {
     let pour = |chunk, nodelay| Work::Pour { chunk, nodelay };
     match row {
         Row::Bulk => {
-            let of = |work| plain(&one_thread_each, Job::of(work, 1));
+            let forms = [Form::Kernel, Form::Loop, Form::Blocking, Form::Tokio, Form::Least];
+            let of = |work| plain(&forms, Job::of(work, 1));
             let send = contest(row, "bulk send, 1 connection", of(pour(CHUNK, false)));
             vec![send, contest(row, "bulk receive, 1 connection", of(Work::Drain))]
         }
@@ -137,18 +138,24 @@ pub fn contests(row: Row) -> Vec<Contest> {
         Row::Memory => Vec::new(),
         Row::Exchange => {
             let mut all = Vec::new();
-            for count in [1, 32, 256] {
+            for count in [1, 32, 256, 1_000, 10_000] {
+                let forms = match count {
+                    1 => &Form::ALL[..],
+                    32 | 256 => &Form::STACKS,
+                    // A thread for each is too many.
+                    _ => &[Form::KernelTokio, Form::Loop, Form::Tokio],
+                };
                 for (one_core, cores) in [(true, "one core"), (false, "all cores")] {
                     let job = Job { one_core, ..Job::of(Work::Ping, count) };
                     let plural = if count == 1 { "" } else { "s" };
                     let title = format!("1 byte there and back, {count} connection{plural}, {cores}");
-                    all.push(contest(row, title, plain(&Form::ALL, job)));
+                    all.push(contest(row, title, plain(forms, job)));
                 }
             }
             all
         }
         Row::Beside => {
-            let mut variants = plain(&Form::ALL, Job::of(Work::Beside, 2));
+            let mut variants = plain(&Form::STACKS, Job::of(Work::Beside, 2));
             for form in [Form::Loop, Form::Blocking, Form::Tokio] {
                 let job = Job { small_queue: false, ..Job::of(Work::Beside, 2) };
                 let label = format!("{}, small queue off", form.name());
@@ -163,7 +170,11 @@ pub fn contests(row: Row) -> Vec<Contest> {
                     let by =
                         if count == 1 { "1 thread or task" } else { &format!("{count} threads or tasks") };
                     let title = format!("connections {verb} by {by}");
-                    all.push(contest(row, title, plain(&sockets, Job::of(work, count))));
+                    let mut variants = plain(&sockets, Job::of(work, count));
+                    if work == Work::Open {
+                        variants.extend(plain(&[Form::Least], Job::of(work, count)));
+                    }
+                    all.push(contest(row, title, variants));
                 }
             }
             all
@@ -211,9 +222,9 @@ impl Adder<'_> {
 
     /// The kernel in the corresponding form, if it takes part in that form.
     fn beside(&self) -> &'static str {
-        let form = self.variant.form.beside();
-        let there = self.contest.variants.iter().any(|variant| variant.form == form);
-        if there { form.name() } else { Form::Kernel.name() }
+        let takes_part = |form: &Form| self.contest.variants.iter().any(|variant| variant.form == *form);
+        let forms = [self.variant.form.beside(), Form::Kernel, Form::KernelTokio];
+        forms.into_iter().find(takes_part).unwrap_or(Form::Kernel).name()
     }
 
     /// `bound` of the kernel beside.
@@ -281,7 +292,7 @@ pub fn record(table: &mut Table, contest: &Contest, variant: &Variant, outcome: 
 /// Adds the bytes of an idle connection.
 pub fn record_memory(table: &mut Table, form: Form, bytes: f64) {
     let aim = match form {
-        Form::Kernel | Form::KernelTokio => None,
+        Form::Kernel | Form::KernelTokio | Form::Least => None,
         Form::Loop => Some(Aim::at_most(600.0)),
         Form::Blocking | Form::Tokio => Some(Aim::at_most(750.0)),
     };
@@ -341,7 +352,7 @@ mod tests {
             for contest in contests(row) {
                 let mut labels: Vec<&str> =
                     contest.variants.iter().map(|variant| variant.label.as_str()).collect();
-                assert!(labels.contains(&"kernel"), "{}", contest.title);
+                assert!(labels.iter().any(|label| label.starts_with("kernel")), "{}", contest.title);
                 let count = labels.len();
                 labels.sort_unstable();
                 labels.dedup();

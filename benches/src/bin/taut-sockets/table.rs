@@ -3,6 +3,8 @@
 use serde::Serialize;
 use taut_bench::report::{median, number, range};
 
+use crate::job::Form;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -82,12 +84,17 @@ struct Line<'a> {
     beside: Option<&'a str>,
     /// Of the medians.
     ratio: Option<f64>,
+    /// To packets made by hand.
+    to_least: Option<f64>,
     aim: Option<&'a Aim>,
     /// The value that is compared with the aim: the median, or its ratio to another's.
     judged: Option<f64>,
     met: Option<bool>,
     missed_by: Option<f64>,
 }
+
+/// The limit of every stack over a TUN.
+const LEAST: &str = Form::Least.name();
 
 /// All figures of a run.
 #[derive(Debug, Default)]
@@ -157,6 +164,7 @@ impl Table {
             disturbances: &series.disturbances,
             beside,
             ratio: beside.and_then(|beside| self.ratio(series, beside)),
+            to_least: self.ratio(series, LEAST).filter(|_| series.stack != LEAST),
             aim: series.aim.as_ref(),
             judged,
             met: missed_by.map(|missed| missed.is_none()),
@@ -182,7 +190,7 @@ impl Table {
             done.push(&first.figure);
             lines.push(format!("\n{}: {} [{}]", first.row, first.figure, first.unit));
             lines.push(format!(
-                "  {:<27} {:>9}   {:<21} {:>6}   {:<21} aim",
+                "  {:<27} {:>9}   {:<21} {:>6}   {:<35} aim",
                 "stack", "median", "least – most", "others", "ratio"
             ));
             for series in self.series.iter().filter(|series| series.figure == first.figure) {
@@ -205,9 +213,13 @@ fn text_of(line: &Line<'_>) -> String {
         (Some(ratio), Some(beside)) => format!("{ratio:.2} × {beside}"),
         _ => String::new(),
     };
+    let ratio = match line.to_least {
+        Some(to_least) => format!("{ratio}, {to_least:.2} × least"),
+        None => ratio,
+    };
     let aim = line.aim.map_or_else(String::new, |aim| format!("{}: {}", aim.text(), verdict(line, aim)));
     let text = format!(
-        "  {:<27} {:>9}   {:<21} {:>6.2}   {ratio:<21} {aim}",
+        "  {:<27} {:>9}   {:<21} {:>6.2}   {ratio:<35} {aim}",
         line.stack,
         number(line.median),
         format!("{} – {}", number(line.least), number(line.most)),

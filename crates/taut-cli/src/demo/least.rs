@@ -65,6 +65,6 @@ pub(super) fn latency(link: &ByHand, time: Duration) -> io::Result<Histogram<u64
 /// As [`workload::connections`](crate::compare::workload::connections): open, a byte each way, close.
 pub(super) fn connections(link: &ByHand, time: Duration) -> io::Result<(u64, Duration)> {
     let watch = Stopwatch::start();
-    let count = link.short_connections(&[ask::GREET], AT_ONCE, || watch.elapsed() >= time)?;
+    let count = link.short_connections(&[ask::GREET], AT_ONCE, |_| watch.elapsed() < time)?;
     Ok((count, watch.elapsed()))
 }
