@@ -207,17 +207,20 @@ fn custom_device_keeps_a_short_queue_of_super_packets() {
     assert!(outcome.tickets.overtaken.load(Relaxed) > 0);
 }
 
-/// What is below TCP, measured, lasts for about a millisecond, in super-packets, too, and for up to 7.5 ms where other programs
-/// have the processors, because tickets are late then. By the constant, two super-packets are 10.4 ms.
+/// No more payload is below TCP than the measured limit, in super-packets, too. How long that lasts depends on who
+/// else has the processors, because tickets are late then.
 #[test]
 fn custom_device_measures_its_own_completions() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
         let outcome = transfer(caps, 20_000_000, "auto").unwrap();
-        let Outcome { samples, charged_at_end, .. } = outcome;
-        assert!(samples.iter().all(|sample| sample.measured.is_some()));
-        let mean = samples.iter().map(|sample| sample.payload).sum::<u64>() as f64 / samples.len() as f64;
-        assert!(mean * 8.0 < 0.009 * WORKER_BPS, "{mean} bytes below TCP");
+        let Outcome { samples, charged_at_end, tickets, .. } = outcome;
+        let limits: Vec<u64> = samples.iter().filter_map(|sample| sample.measured).map(|of| of.0).collect();
+        assert_eq!(limits.len(), samples.len(), "measured from the first moment");
+        // A packet leaves if half of it fits; the limit may have risen and fallen between two samples.
+        let most = limits.iter().max().unwrap() + tickets.largest.load(Relaxed) / 2;
+        let above = samples.iter().filter(|sample| sample.payload > most).count();
+        assert!(above * 100 <= samples.len(), "{above} of {} samples are above {most}", samples.len());
         assert_eq!(charged_at_end, 0, "bytes whose tickets are lost");
     }
 }

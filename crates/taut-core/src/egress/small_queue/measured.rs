@@ -20,10 +20,10 @@
 //! **Data flow.** A packet is handed over: its payload counts as below. Its ticket comes back with the time:
 //! the payload counts as completed. Nothing else is needed, and no clock of the device.
 //!
-//! - The *rate* is the median of three *spans*, each of two round trips to the device and four packets. A
-//!   span counts if the device had a queue in it: bytes were below for half a millisecond longer than a
-//!   completion takes, whoever held the stack back. Else the device may have been idle, and a span can only
-//!   raise the rate.
+//! - The *rate* is the median of three *spans*, each of two round trips to the device, four packets and a
+//!   millisecond, or what a full token bucket lets through at once would be several spans. A span counts if
+//!   the device had a queue in it: bytes were below for half a millisecond longer than a completion takes,
+//!   whoever held the stack back. Else the device may have been idle, and a span can only raise the rate.
 //! - The *completion time* is the median of three packets that were *alone* below, from the hand-over to the
 //!   ticket. A queue hides it: with any limit that is enough, bytes are below for as long as the limit says.
 //!   So twice a second, if the device has a queue, it is let run dry, and the next packet, of one segment,
@@ -70,7 +70,7 @@ const FIRST: u32 = 32 * 1_024;
 /// retransmission timeout, after which a connection cannot wait for an acknowledgement either.
 const LOST_AFTER: Duration = Duration::from_millis(200);
 
-/// A span lasts at least this many round trips to the device, and this many packets.
+/// A span lasts at least this many round trips to the device, this many packets, and [`SLACK`].
 const ROUNDS: u32 = 2;
 const PACKETS: u32 = 4;
 
@@ -310,7 +310,8 @@ impl Meter {
 
     /// The first ticket of a new completion is here; all those of the one before have been counted.
     fn on_batch(&mut self, now: Instant) {
-        if self.span.rounds >= ROUNDS && self.span.packets >= PACKETS && self.looks == 0 {
+        let is_over = self.span.rounds >= ROUNDS && self.span.packets >= PACKETS;
+        if is_over && self.at.since(self.span.since) >= SLACK && self.looks == 0 {
             self.judge();
         }
         self.at = now;

@@ -1,6 +1,6 @@
-//! Statements TSQ-M1 to M14 and M19 to M25 of docs/spec/send-path.md, on a device in virtual time: a line
-//! that sends one packet after the other, and completions that come at once, in batches, or late in any
-//! order. Connections always have data.
+//! Statements TSQ-M1 to M14, M19 to M25 and M28 of docs/spec/send-path.md, on a device in virtual time: a
+//! line that sends one packet after the other, and completions that come at once, in batches, or late in
+//! any order. Connections always have data.
 
 use super::*;
 use crate::egress::blocked::Blocked;
@@ -564,5 +564,36 @@ fn tsq_m25_one_span_and_one_look_may_be_wrong() {
     for (value, median) in [(5, 0), (7, 5), (6, 6), (900, 7), (6, 6), (0, 6), (900, 6), (900, 900)] {
         latest.add(value);
         assert_eq!(latest.median(), median, "{value}");
+    }
+}
+
+/// The host serves a token bucket of eleven segments and 12.5 MB/s, for 3 ms after it was away for 20, on the
+/// average: what a full bucket lets through at once is one span. A step of the host's takes 2 µs.
+#[test]
+fn tsq_m28_a_queue_of_the_hosts_own_when_it_is_away() {
+    let (rate, burst, step) = (FAST / 10, 11 * u64::from(MSS), 2_000);
+    let (mut world, mut tokens, mut waits) = (World::new(rate, 0, 0, 1), burst, VecDeque::new());
+    (world.away, world.leaves) = ((3 * MS, 40 * MS), 100 * MS);
+    while world.now < 60_000 * MS {
+        let (own, device, head) = (world.conns[0], world.meter.device(), waits.front().copied());
+        let limit = device.limit(MSS, CAP).into();
+        let (payload, mut next) = (device.segs(MSS, limit).min(11) * MSS, world.now + step);
+        let needed = head.map_or(0, |(_, bytes): (u64, u32)| u64::from(bytes));
+        if let Some((handed, bytes)) = head.filter(|_| tokens >= needed) {
+            waits.pop_front();
+            tokens -= needed;
+            let [now, handed] = [world.now, handed].map(Instant::from_nanos);
+            world.meter.on_completed(&mut world.conns[0], now, handed, bytes);
+        } else if gate(device, Ask { own, payload, mss: MSS, limit, is_retransmission: false }).is_ok() {
+            world.meter.on_handed(&mut world.conns[0], payload, MSS);
+            waits.push_back((world.now, payload));
+        } else {
+            let missing = needed.saturating_sub(tokens) * 1_000_000_000 / rate;
+            next = world.when_here(next.max(world.now + missing));
+        }
+        tokens = burst.min(tokens + (next - world.now) * rate / 1_000_000_000);
+        world.now = next;
+        // The bucket and a millisecond of the rate are less than the first limit.
+        assert!(world.limit() <= f64::from(FIRST), "{}", world.limit());
     }
 }
