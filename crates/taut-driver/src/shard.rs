@@ -71,6 +71,8 @@ pub struct Shard {
     shared_memory: OnceLock<Arc<SharedMemory>>,
     /// Set when a [`DriverThread`](crate::DriverThread) drives.
     pub(crate) poller: OnceLock<Poller>,
+    /// How long one that waits looks for packets again and again before it sleeps.
+    pub(crate) busy_poll: Duration,
 }
 
 struct Inner {
@@ -222,7 +224,15 @@ impl Shard {
             peers: OnceLock::new(),
             shared_memory: OnceLock::new(),
             poller: OnceLock::new(),
+            busy_poll: Duration::ZERO,
         })
+    }
+
+    /// A thread that waits, and a task that drives, look for packets so long before they sleep.
+    #[must_use]
+    pub const fn busy_poll(mut self, most: Duration) -> Self {
+        self.busy_poll = most;
+        self
     }
 
     /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`](taut_core::Steering)'s terms.

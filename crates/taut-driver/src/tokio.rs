@@ -60,13 +60,22 @@ async fn drive(shard: Arc<Shard>, fine: io::Result<Option<FineTimer>>) -> io::Re
         let mut turn = || {
             let turned = shard.turn(Until::Batch, &mut ReadInto::default(), &mut wakers);
             wake(&mut wakers);
-            turned.more
+            turned
         };
-        while (0..TURNS_BEFORE_YIELD).all(|_| turn()) {
+        while (0..TURNS_BEFORE_YIELD).all(|_| turn().more) {
             yield_now().await;
         }
         // News that came since is not lost: it makes them ready again.
         heard.clear();
+        if !shard.busy_poll.is_zero() {
+            let mut since = shard.clock.now();
+            while shard.clock.now().since(since) < shard.busy_poll && !shard.is_closed() {
+                yield_now().await;
+                if turn().received {
+                    since = shard.clock.now();
+                }
+            }
+        }
     }
     Ok(())
 }

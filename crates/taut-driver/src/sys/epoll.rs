@@ -50,6 +50,12 @@ impl Events {
         self.list[..self.count].iter().map(|event| event.data.u64())
     }
 
+    /// Whether no descriptor is ready.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Whether the descriptor added with `token` is ready.
     #[must_use]
     pub fn contains(&self, token: u64) -> bool {

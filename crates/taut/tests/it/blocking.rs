@@ -254,6 +254,27 @@ fn timeouts_and_nonblocking() {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
+/// With a spin without end, a timeout of its own ends a wait, and so does a packet.
+#[test]
+fn dev_21_a_reader_that_spins_has_its_bytes_and_its_timeout() {
+    let net = Net::with(|builder| builder.busy_poll(PATIENCE).build());
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, echo);
+    let mut stream = TcpStream::connect(&net.stack, address).unwrap();
+    for byte in 0..100 {
+        let mut back = [0];
+        stream.write_all(&[byte]).unwrap();
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(back, [byte]);
+    }
+    stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let started = now();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(started.elapsed() < PATIENCE / 2);
+    drop(stream);
+    server.join().unwrap();
+}
+
 #[test]
 fn connecting_to_nowhere_is_bounded() {
     let net = Net::new();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use net::{KERNEL, Net, PART, STACK, digest_of, echo, send_noise, serve};
 use taut::{TcpListener, TcpStream};
-use taut_testbed::{Digest, Meter, Noise};
+use taut_testbed::{Digest, Meter, Noise, PATIENCE};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 
 const BULK: usize = 64 << 20;
@@ -43,6 +43,25 @@ async fn receive(mut from: impl AsyncRead + Unpin) -> (usize, Digest) {
         meter.update(&buffer[..count]);
     }
     (meter.bytes() as usize, meter.finish())
+}
+
+/// The stack's task spins without end, on the one thread that there is.
+#[tokio::test]
+async fn dev_21_a_task_that_spins_lets_others_run() {
+    let runtime = tokio::runtime::Handle::current();
+    let net = Net::with(move |builder| {
+        let _entered = runtime.enter();
+        builder.busy_poll(PATIENCE).build_tokio()
+    });
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, echo);
+    let mut stream = TcpStream::connect(&net.stack, address).await.unwrap();
+    for byte in 0..100 {
+        stream.write_all(&[byte]).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), byte);
+    }
+    drop(stream);
+    tokio::task::spawn_blocking(|| server.join().unwrap()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
