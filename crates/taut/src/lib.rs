@@ -56,6 +56,7 @@
 //! | `tokio` | yes | asynchronous sockets, [`relay`], [`StackBuilder::build_tokio`]; `blocking` needs no feature |
 //! | `axum` | no | [`TcpListener`] is a listener of `axum::serve` |
 //! | `hyper` | no | `Connector` for the clients of hyper-util and tonic, a tower service; hyper's traits on [`TcpStream`] |
+//! | `dns` | no | names are looked up over the stack: [`StackBuilder::resolver`] |
 //! | `xdp` | no | Ethernet interfaces by AF_XDP, as a device |
 //!
 //! # Modules
@@ -65,6 +66,7 @@
 //! | the root | [`Stack`], its builder, asynchronous sockets, options |
 //! | [`blocking`] | the same sockets for threads; both kinds can be used on one stack |
 //! | [`device`] | devices, and the traits to implement for one of your own |
+//! | [`dns`] | where names are looked up |
 //! | [`relay`] | joins an incoming flow to a socket beyond |
 //! | [`network`] | addresses and routes of a running stack |
 //! | [`qdisc`] | queue disciplines in front of the device |
@@ -86,6 +88,7 @@ mod builder;
 mod common;
 #[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
+pub mod dns;
 mod error;
 #[cfg(feature = "tokio")]
 pub mod relay;

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,12 +34,27 @@ use crate::wait::{block_until, until};
 #[derive(Clone, Debug)]
 pub struct Stack(Arc<Running>);
 
+/// A handle that does not keep the stack running.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakStack(Weak<Running>);
+
+impl WeakStack {
+    pub(crate) const fn none() -> Self {
+        Self(Weak::new())
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Stack> {
+        self.0.upgrade().map(Stack)
+    }
+}
+
 #[derive(Debug)]
 struct Running {
     shards: Arc<[Arc<Shard>]>,
     /// The shard that begins the next connection, round robin.
     next: AtomicUsize,
     config: Arc<StackConfig>,
+    resolver: crate::dns::Resolver,
     tun: Option<String>,
     /// Each stops its thread when dropped; none if a runtime drives the stack.
     _threads: Vec<Thread>,
@@ -65,6 +80,7 @@ impl Stack {
     pub(crate) fn running(
         shards: Arc<[Arc<Shard>]>,
         config: Arc<StackConfig>,
+        resolver: crate::dns::Resolver,
         tun: Option<String>,
         threads: Vec<Thread>,
         records: Vec<RecordHandle>,
@@ -73,6 +89,7 @@ impl Stack {
             shards,
             next: AtomicUsize::new(0),
             config,
+            resolver,
             tun,
             _threads: threads,
             records,
@@ -96,6 +113,10 @@ impl Stack {
     #[must_use]
     pub fn control_path(&self) -> Option<&std::path::Path> {
         self.0.control.get().map(taut_control::Server::path)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStack {
+        WeakStack(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn shards(&self) -> &[Arc<Shard>] {
@@ -198,10 +219,16 @@ impl Stack {
         self.0.shards[0].access(|access| access.stack.routes().copied().collect())
     }
 
-    /// Name servers that the link told, for a resolver of yours: the stack asks none.
+    /// Name servers that the link told, which [`Resolver::Servers`](crate::dns::Resolver) asks.
     #[must_use]
     pub fn name_servers(&self) -> Vec<IpAddr> {
         self.0.shards[0].access(|access| access.stack.name_servers().to_vec())
+    }
+
+    /// Where names are looked up.
+    #[must_use]
+    pub fn resolver(&self) -> &crate::dns::Resolver {
+        &self.0.resolver
     }
 
     /// The address that a server of DHCP has leased, and how long from now.

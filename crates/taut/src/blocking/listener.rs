@@ -1,7 +1,7 @@
 //! The blocking [`TcpListener`].
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +9,7 @@ use taut_core::ListenOptions;
 
 use super::TcpStream;
 use crate::common::acceptor::Acceptor;
+use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 
 /// A listening socket, like [`std::net::TcpListener`]. Dropping the last clone resets connections that were not
@@ -25,20 +26,14 @@ struct Shared {
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that is available. Names are resolved by the system; port 0 picks a
+    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a
     /// free port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
-    pub fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for address in addresses.to_socket_addrs()? {
-            match Self::bind_with(stack, address, ListenOptions::default()) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
+    pub fn bind(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
+        let found = addresses.into().look_up(stack)?;
+        first_of(found, |address| Self::bind_with(stack, address, ListenOptions::default()))
     }
 
     /// Listens with options: those of the listener, and the initial ones of its connections.

@@ -1,7 +1,7 @@
 //! The blocking [`TcpStream`].
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use taut_driver::{Access, Interest};
 use super::reader::Reader;
 use crate::common::socket::Socket;
 use crate::common::socket_methods::socket_methods;
+use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 use crate::wait::{Attempt, now_or_would_block};
 
@@ -33,22 +34,16 @@ struct Modes {
 }
 
 impl TcpStream {
-    /// Connects to the first of the addresses that answers. Names are resolved by the system.
+    /// Connects to the first of the addresses that answers. A name is [looked up](crate::dns).
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`],
     /// [`io::ErrorKind::HostUnreachable`], [`io::ErrorKind::NetworkUnreachable`],
     /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name
     /// resolution.
-    pub fn connect(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for address in addresses.to_socket_addrs()? {
-            match Self::connect_with(stack, address, &ConnOptions::default(), None) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")))
+    pub fn connect(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
+        let found = addresses.into().look_up(stack)?;
+        first_of(found, |address| Self::connect_with(stack, address, &ConnOptions::default(), None))
     }
 
     /// Connects within `timeout`.

@@ -1,7 +1,7 @@
 //! The blocking sockets without connections: [`UdpSocket`], [`PingSocket`] and [`EchoSocket`].
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
+use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 use crate::wait::Attempt;
 
@@ -119,29 +120,18 @@ pub struct UdpSocket {
     modes: Arc<Modes>,
 }
 
-fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
-    let none = || io::Error::new(io::ErrorKind::InvalidInput, "no address");
-    addresses.to_socket_addrs()?.next().ok_or_else(none)
-}
-
 impl UdpSocket {
     pub(crate) fn of(socket: Socket) -> Self {
         Self { socket: Arc::new(socket), modes: Arc::default() }
     }
 
-    /// Binds to the first of the addresses that is available. Names are resolved by the system; port 0 picks a free port.
+    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a free port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
-    pub fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for address in addresses.to_socket_addrs()? {
-            match Self::bind_with(stack, address, &DatagramOptions::default()) {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to")))
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
+    pub fn bind(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
+        let found = addresses.into().look_up(stack)?;
+        first_of(found, |address| Self::bind_with(stack, address, &DatagramOptions::default()))
     }
 
     /// Binds with options.
@@ -156,9 +146,9 @@ impl UdpSocket {
     /// From now on the socket sends to, and receives from, this peer.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name resolution.
-    pub fn connect(&self, addresses: impl ToSocketAddrs) -> io::Result<()> {
-        self.socket.connect(Some(first(addresses)?))
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of [`Stack::look_up`].
+    pub fn connect(&self, addresses: impl Into<Target>) -> io::Result<()> {
+        self.socket.connect(Some(addresses.into().first(|| self.socket.stack())?))
     }
 
     /// Sends a datagram to the peer. Waits while the send buffer is full.
@@ -172,9 +162,10 @@ impl UdpSocket {
     /// Sends a datagram to an address.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), or of name resolution.
-    pub fn send_to(&self, message: &[u8], to: impl ToSocketAddrs) -> io::Result<usize> {
-        self.send_with(message, Some(first(to)?), &SendMeta::default())
+    /// Those of [`send`](Self::send), or of [`Stack::look_up`].
+    pub fn send_to(&self, message: &[u8], to: impl Into<Target>) -> io::Result<usize> {
+        let to = to.into().first(|| self.socket.stack())?;
+        self.send_with(message, Some(to), &SendMeta::default())
     }
 
     /// Sends a datagram, or several of one size, with ancillary data: to the peer if `to` is `None`.

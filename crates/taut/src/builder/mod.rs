@@ -17,6 +17,7 @@ use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 use taut_replay::{RecordFile, RecordHandle, Taped};
 
+use crate::dns::Resolver;
 use crate::stack::{Stack, Thread};
 
 /// The largest number of queues of a TUN interface. Linux: `MAX_TAP_QUEUES`.
@@ -42,6 +43,7 @@ pub struct StackBuilder {
     link: Option<LinkSpec>,
     qdisc: Option<QdiscSpec>,
     busy_poll: taut_core::Duration,
+    resolver: Resolver,
     addresses: Vec<Cidr>,
     config: StackConfig,
     seed: Option<[u8; 32]>,
@@ -63,6 +65,7 @@ pub struct StackBuilder {
 struct Shards {
     shards: Arc<[Arc<Shard>]>,
     config: Arc<StackConfig>,
+    resolver: Resolver,
     tun: Option<String>,
     records: Vec<RecordHandle>,
 }
@@ -111,6 +114,14 @@ impl StackBuilder {
     #[must_use]
     pub fn qdisc(mut self, text: &str) -> Self {
         self.qdisc = self.parsed(text);
+        self
+    }
+
+    /// Chooses where names in `connect`, `bind` and `send_to` are looked up: by the system unless this says
+    /// otherwise, which on a VPN tells every name to the network outside.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
         self
     }
 
@@ -299,7 +310,7 @@ impl StackBuilder {
         let control = std::mem::take(&mut self.control);
         #[cfg(all(feature = "control", target_os = "linux"))]
         let control = control.with_addresses(&self.addresses, &self.config.addresses);
-        let Shards { shards, config, tun, records } = self.running_shards()?;
+        let Shards { shards, config, resolver, tun, records } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
         let spawn = |(index, shard): (usize, &Arc<Shard>)| {
             let numbered = format!("{name}-{index}");
@@ -307,7 +318,7 @@ impl StackBuilder {
             starter.start(shard, name)
         };
         let threads = shards.iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
-        let stack = Stack::running(shards, config, tun, threads, records);
+        let stack = Stack::running(shards, config, resolver, tun, threads, records);
         #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
@@ -337,7 +348,7 @@ impl StackBuilder {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
         let portable = self.portable;
-        let Shards { shards, config, tun, records } = self.running_shards()?;
+        let Shards { shards, config, resolver, tun, records } = self.running_shards()?;
         for shard in shards.iter().cloned() {
             if portable {
                 runtime.spawn(taut_driver::tokio::run_portable(shard));
@@ -345,7 +356,7 @@ impl StackBuilder {
                 runtime.spawn(taut_driver::tokio::run(shard));
             }
         }
-        let stack = Stack::running(shards, config, tun, Vec::new(), records);
+        let stack = Stack::running(shards, config, resolver, tun, Vec::new(), records);
         #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
@@ -435,7 +446,7 @@ impl StackBuilder {
             shards.push(Arc::new(shard));
         }
         Shard::set_peers(&shards, &numbered_seed(seed, usize::from(u16::MAX)));
-        Ok(Shards { shards: shards.into(), config, tun, records })
+        Ok(Shards { shards: shards.into(), config, resolver: self.resolver, tun, records })
     }
 }
 

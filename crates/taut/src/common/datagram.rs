@@ -13,7 +13,7 @@ use taut_core::{
 use taut_driver::{Access, Interest, Shard};
 
 use crate::error;
-use crate::stack::Stack;
+use crate::stack::{Stack, WeakStack};
 use crate::wait::{Attempt, now_or_would_block};
 
 /// A socket that an application holds. Dropping it closes it.
@@ -21,6 +21,8 @@ use crate::wait::{Attempt, now_or_would_block};
 pub(crate) struct Socket {
     pub(crate) shard: Arc<Shard>,
     id: DatagramId,
+    /// For names; one that belongs to a flow has none.
+    stack: WeakStack,
 }
 
 fn result<T>(result: Result<T, DatagramError>) -> Attempt<T> {
@@ -33,9 +35,17 @@ fn result<T>(result: Result<T, DatagramError>) -> Attempt<T> {
 impl Socket {
     /// That of a flow that was accepted.
     pub(crate) const fn held(shard: Arc<Shard>, id: DatagramId) -> Self {
-        Self { shard, id }
+        Self { shard, id, stack: WeakStack::none() }
     }
 
+    /// The stack that looks names up for it.
+    pub(crate) fn stack(&self) -> io::Result<Stack> {
+        let none =
+            || io::Error::new(io::ErrorKind::InvalidInput, "no names are looked up here: give an address");
+        self.stack.upgrade().ok_or_else(none)
+    }
+
+    #[cfg(feature = "tokio")]
     pub(crate) fn flow_from(&self, local: SocketAddr) -> io::Result<Self> {
         let begun = self.now(|access| {
             Poll::Ready(access.stack.begin_flow_from(access.now, self.id, local).map_err(error::flow))
@@ -63,7 +73,7 @@ impl Socket {
         let opened = shard.attempt(|access| {
             Poll::Ready(access.stack.open_datagram(kind, at, options).map_err(error::listen))
         });
-        Ok(Self { shard: Arc::clone(shard), id: now_or_would_block(opened)? })
+        Ok(Self { shard: Arc::clone(shard), id: now_or_would_block(opened)?, stack: stack.downgrade() })
     }
 
     pub(crate) const fn recv_interest(&self) -> Interest {

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use taut_core::ListenOptions;
 use taut_driver::WaitKey;
-use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::common::acceptor::Acceptor;
+use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 use crate::tokio::stream::TcpStream;
 use crate::wait::until;
@@ -46,20 +46,14 @@ impl Stack {
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that is available. Names are resolved by the system; port 0 picks a
+    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a
     /// free port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
-    pub async fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for address in lookup_host(addresses).await? {
-            match Self::bind_with(stack, address, ListenOptions::default()) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
+    pub async fn bind(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
+        let found = addresses.into().found(stack).await?;
+        first_of(found, |address| Self::bind_with(stack, address, ListenOptions::default()))
     }
 
     /// Listens with options: those of the listener, and the initial ones of its connections.

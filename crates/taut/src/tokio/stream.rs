@@ -12,10 +12,10 @@ use bytes::Bytes;
 use taut_core::{Completion, ConnOptions, WriteFlags};
 use taut_driver::{Access, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
-use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::common::socket::Socket;
 use crate::common::socket_methods::socket_methods;
+use crate::dns::Target;
 use crate::stack::Stack;
 use crate::tokio::reader::Reader;
 use crate::tokio::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -53,16 +53,16 @@ impl Stack {
 }
 
 impl TcpStream {
-    /// Connects to the first of the addresses that answers. Names are resolved by the system.
+    /// Connects to the first of the addresses that answers. A name is [looked up](crate::dns).
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`],
     /// [`io::ErrorKind::HostUnreachable`], [`io::ErrorKind::NetworkUnreachable`],
     /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name
     /// resolution.
-    pub async fn connect(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
+    pub async fn connect(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
         let mut last = None;
-        for address in lookup_host(addresses).await? {
+        for address in addresses.into().found(stack).await? {
             match Self::connect_with(stack, address, &ConnOptions::default()).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),

@@ -7,19 +7,14 @@ use std::task::{Context, Poll, ready};
 use taut_core::{DatagramKind, DatagramOptions, Received, SendMeta};
 use taut_driver::{Access, WaitKey};
 use tokio::io::ReadBuf;
-use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
     reply_of,
 };
+use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 use crate::wait::until;
-
-async fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
-    let none = || io::Error::new(io::ErrorKind::InvalidInput, "no address");
-    lookup_host(addresses).await?.next().ok_or_else(none)
-}
 
 /// A UDP socket, like [`tokio::net::UdpSocket`]. Dropping it closes it.
 ///
@@ -42,19 +37,13 @@ impl UdpSocket {
         Self { socket }
     }
 
-    /// Binds to the first of the addresses that is available. Names are resolved by the system; port 0 picks a free port.
+    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a free port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
-    pub async fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for address in lookup_host(addresses).await? {
-            match Self::bind_with(stack, address, &DatagramOptions::default()) {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to")))
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
+    pub async fn bind(stack: &Stack, addresses: impl Into<Target>) -> io::Result<Self> {
+        let found = addresses.into().found(stack).await?;
+        first_of(found, |address| Self::bind_with(stack, address, &DatagramOptions::default()))
     }
 
     /// Binds with options.
@@ -68,9 +57,10 @@ impl UdpSocket {
     /// From now on the socket sends to, and receives from, this peer.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name resolution.
-    pub async fn connect(&self, addresses: impl ToSocketAddrs) -> io::Result<()> {
-        self.socket.connect(Some(first(addresses).await?))
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of [`Stack::look_up`].
+    pub async fn connect(&self, addresses: impl Into<Target>) -> io::Result<()> {
+        let peer = addresses.into().found_first(|| self.socket.stack()).await?;
+        self.socket.connect(Some(peer))
     }
 
     /// Sends a datagram to the peer. Waits while the send buffer is full.
@@ -84,9 +74,9 @@ impl UdpSocket {
     /// Sends a datagram to an address.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), or of name resolution.
-    pub async fn send_to(&self, message: &[u8], target: impl ToSocketAddrs) -> io::Result<usize> {
-        let to = first(target).await?;
+    /// Those of [`send`](Self::send), or of [`Stack::look_up`].
+    pub async fn send_to(&self, message: &[u8], target: impl Into<Target>) -> io::Result<usize> {
+        let to = target.into().found_first(|| self.socket.stack()).await?;
         self.send_with(message, Some(to), &SendMeta::default()).await
     }
 

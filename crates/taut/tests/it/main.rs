@@ -20,6 +20,7 @@ mod incoming;
 mod link;
 mod manual;
 mod marker;
+mod names;
 mod net;
 mod packet;
 mod pair;
