@@ -146,7 +146,7 @@ fn main() -> Result<()> {
     if !Form::ALL.into_iter().any(wanted) {
         bail!("unknown stack; choose from: {}", Form::ALL.map(Form::name).join(", "));
     }
-    // A socket for each of 10,000 connections, at both ends.
+    // A socket for each of 9,000 connections, at both ends.
     measure::raise_descriptor_limit();
 
     let only = if options.only.is_empty() { Row::ALL.to_vec() } else { options.only.clone() };

@@ -19,7 +19,7 @@ pub enum Row {
     Tails,
     /// Bytes of an idle connection
     Memory,
-    /// Request and response of one byte, 1 to 10,000 connections
+    /// Request and response of one byte, 1 to 9,000 connections
     Exchange,
     /// Request and response of one byte beside a connection in bulk: the time, and that below TCP
     Beside,
@@ -138,7 +138,7 @@ pub fn contests(row: Row) -> Vec<Contest> {
         Row::Memory => Vec::new(),
         Row::Exchange => {
             let mut all = Vec::new();
-            for count in [1, 32, 256, 1_000, 10_000] {
+            for count in [1, 32, 256, 1_000, 9_000] {
                 let forms = match count {
                     1 => &Form::ALL[..],
                     32 | 256 => &Form::STACKS,

@@ -209,14 +209,9 @@ impl Table {
 }
 
 fn text_of(line: &Line<'_>) -> String {
-    let ratio = match (line.ratio, line.beside) {
-        (Some(ratio), Some(beside)) => format!("{ratio:.2} × {beside}"),
-        _ => String::new(),
-    };
-    let ratio = match line.to_least {
-        Some(to_least) => format!("{ratio}, {to_least:.2} × least"),
-        None => ratio,
-    };
+    let to_beside = line.ratio.zip(line.beside).map(|(ratio, beside)| format!("{ratio:.2} × {beside}"));
+    let to_least = line.to_least.map(|ratio| format!("{ratio:.2} × least"));
+    let ratio = to_beside.into_iter().chain(to_least).collect::<Vec<_>>().join(", ");
     let aim = line.aim.map_or_else(String::new, |aim| format!("{}: {}", aim.text(), verdict(line, aim)));
     let text = format!(
         "  {:<27} {:>9}   {:<21} {:>6.2}   {ratio:<35} {aim}",

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use hdrhistogram::Histogram;
 use taut::{ConnOptions, ListenOptions, Stack};
 use taut_bench::net::{LOCAL, PEER, PORT};
 use taut_bench::peer::{self, CHUNK, CONGESTION};
-use taut_bench::probe::{Counters, Probe, histogram};
+use taut_bench::probe::{Counters, Probe};
 use taut_device::Tun;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener as KernelListener, TcpSocket, TcpStream as KernelStream};
@@ -193,25 +192,15 @@ async fn use_stream(
     }
 }
 
-/// What a task measured. Kept also when the task is dropped while it waits.
-struct Taken<'a>(Histogram<u64>, &'a Probe);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.1.keep_latencies(self.0.clone());
-    }
-}
-
 async fn ping(stream: impl AsyncRead + AsyncWrite + Unpin, probe: &Probe) -> Result<()> {
     let mut stream = pin!(stream);
-    let mut taken = Taken(histogram(), probe);
     let mut byte = [0];
     while !probe.stopped() {
         let begun = Instant::now();
         stream.write_all(&byte).await.context("write")?;
         stream.read_exact(&mut byte).await.context("read")?;
         if probe.measuring() {
-            taken.0.saturating_record(begun.elapsed().as_nanos() as u64);
+            probe.record_latency(begun.elapsed());
         }
         probe.add(1);
     }
