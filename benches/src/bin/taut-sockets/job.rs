@@ -118,6 +118,8 @@ pub struct Job {
     pub autocorking: bool,
     /// Of taut; the kernel's cannot be turned off.
     pub small_queue: bool,
+    /// How long taut looks for packets before a thread sleeps.
+    pub busy_poll: Duration,
     /// Keeps the whole process on one core.
     pub one_core: bool,
     /// Counts data packets on the link.
@@ -132,6 +134,7 @@ impl Job {
             shards: 1,
             autocorking: true,
             small_queue: true,
+            busy_poll: Duration::ZERO,
             one_core: false,
             counts_packets: false,
         }

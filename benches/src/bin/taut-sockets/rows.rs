@@ -1,5 +1,7 @@
 //! The rows of the table: who does what, which figures follow, and what is aimed at.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 
 use crate::job::{Form, Job, Outcome, Work};
@@ -96,6 +98,13 @@ fn both_autocorks(job: Job) -> Vec<Variant> {
     all
 }
 
+/// The same job by taut's sockets with busy polling, for as long as an answer takes.
+fn busy_polling(job: Job) -> impl Iterator<Item = Variant> {
+    let job = Job { busy_poll: Duration::from_micros(100), ..job };
+    let label = |form: Form| format!("{}, busy polling", form.name());
+    [Form::Blocking, Form::Tokio].into_iter().map(move |form| Variant { label: label(form), form, job })
+}
+
 /// The contests of a row; none for [`Row::Memory`], which is not measured over time.
 pub fn contests(row: Row) -> Vec<Contest> {
     let one_thread_each = [Form::Kernel, Form::Loop, Form::Blocking, Form::Tokio];
@@ -149,7 +158,11 @@ pub fn contests(row: Row) -> Vec<Contest> {
                     let job = Job { one_core, ..Job::of(Work::Ping, count) };
                     let plural = if count == 1 { "" } else { "s" };
                     let title = format!("1 byte there and back, {count} connection{plural}, {cores}");
-                    all.push(contest(row, title, plain(forms, job)));
+                    let mut variants = plain(forms, job);
+                    if (count, one_core) == (1, false) {
+                        variants.extend(busy_polling(job));
+                    }
+                    all.push(contest(row, title, variants));
                 }
             }
             all

@@ -129,7 +129,7 @@ pub fn taut(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job, probe: &A
 
 /// taut with its defaults, apart from what was asked for.
 pub fn builder(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job) -> taut::StackBuilder {
-    let builder = Stack::builder().queues(queues).address(&format!("{LOCAL}/24"));
+    let builder = Stack::builder().queues(queues).address(&format!("{LOCAL}/24")).busy_poll(job.busy_poll);
     let builder = job.sysctls().fold(builder, |builder, (name, value)| builder.set_sysctl(name, value));
     sysctls.iter().fold(builder, |builder, (name, value)| builder.set_sysctl(name, value))
 }
