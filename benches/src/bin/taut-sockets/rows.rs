@@ -98,7 +98,7 @@ fn both_autocorks(job: Job) -> Vec<Variant> {
     all
 }
 
-/// The same job by taut's sockets with busy polling, for as long as an answer takes.
+/// The same job by taut's sockets with busy polling, longer than an answer takes.
 fn busy_polling(job: Job) -> impl Iterator<Item = Variant> {
     let job = Job { busy_poll: Duration::from_micros(100), ..job };
     let label = |form: Form| format!("{}, busy polling", form.name());
