@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup adapters demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
+.PHONY: help setup adapters ffi demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -166,6 +166,12 @@ gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names
 	@scripts/setup qemu-system-x86 iproute2 iperf3
 	@scripts/guest-kernel
 	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test it vm_19 -- --nocapture $(ARGS)
+
+ffi: ## taut.h, libtaut.so, libtaut.a and taut.pc in target/ffi; a client in Go, which it needs, and the sizes (3 min)
+	@scripts/setup gcc pkgconf
+	@CARGO=$(CARGO) scripts/ffi
+	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-ffi --test it -- --ignored --nocapture $(ARGS)
+	@ls -l $(or $(CARGO_TARGET_DIR),target)/ffi/lib
 
 adapters: ## taut under tonic and tokio-postgres, which compile for longer than the tests may: examples/adapters (2 min)
 	$(CARGO) fmt --check --manifest-path examples/adapters/Cargo.toml

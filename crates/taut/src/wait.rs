@@ -22,6 +22,14 @@ pub(crate) fn now_or_would_block<T>(attempt: Attempt<T>) -> io::Result<T> {
     }
 }
 
+/// Whether an attempt that left a waker is ready.
+pub(crate) fn is_ready(attempt: Attempt<()>) -> io::Result<bool> {
+    match attempt {
+        Poll::Ready(result) => result.map(|()| true),
+        Poll::Pending => Ok(false),
+    }
+}
+
 /// Waits until `attempt` is ready.
 pub(crate) async fn until<T>(
     shard: &Shard,

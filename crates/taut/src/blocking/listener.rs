@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
 use taut_core::ListenOptions;
 
@@ -58,6 +59,15 @@ impl TcpListener {
         };
         let peer = socket.peer;
         Ok((TcpStream::of(socket), peer))
+    }
+
+    /// Whether a connection waits to be accepted; if not, `waker` is called when one does. For an event loop:
+    /// only the last waker that was given is called, and once.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn ready_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        self.shared.acceptor.ready_or_wake(waker)
     }
 
     /// The connections, without end.

@@ -4,18 +4,19 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
 use taut_core::{Completion, ConnOptions};
-use taut_driver::{Access, Interest};
+use taut_driver::{Access, Interest, WaitKey};
 
 use super::reader::Reader;
 use crate::common::socket::Socket;
 use crate::common::socket_methods::socket_methods;
 use crate::dns::{Target, first_of};
 use crate::stack::Stack;
-use crate::wait::{Attempt, now_or_would_block};
+use crate::wait::{Attempt, is_ready, now_or_would_block};
 
 /// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the background.
 #[derive(Debug)]
@@ -97,6 +98,38 @@ impl TcpStream {
             .wait(socket.write_interest(), None, |access| socket.write(access, data))
             .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
         Ok((stream, taken))
+    }
+
+    /// Begins to connect, and does not wait. The stream is in nonblocking mode;
+    /// [`writable_or_wake`](Self::writable_or_wake) says when it is connected or has failed, and
+    /// [`take_error`](Self::take_error) why.
+    ///
+    /// # Errors
+    /// Those of [`connect_with`](Self::connect_with) that are there before a packet is sent.
+    pub fn begin_connect(stack: &Stack, to: SocketAddr, options: &ConnOptions) -> io::Result<Self> {
+        let stream = Self::of(Socket::connect(stack, to, options)?);
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// Whether a read would return something: data, the end, an error. If not, `waker` is called when it
+    /// may. For an event loop: only the last waker that was given for reading is called, and once.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn readable_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        let (shard, socket) = (&self.socket.shard, &self.socket);
+        is_ready(shard.poll(socket.read_interest(), WaitKey::POLL, waker, |access| socket.readable(access)))
+    }
+
+    /// Whether a write would take something or return an error; if not, `waker` is called when it may. For an
+    /// event loop: only the last waker that was given for writing is called, and once.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn writable_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        let (shard, socket) = (&self.socket.shard, &self.socket);
+        is_ready(shard.poll(socket.write_interest(), WaitKey::POLL, waker, |access| socket.writable(access)))
     }
 
     pub(crate) fn of(socket: Arc<Socket>) -> Self {

@@ -4,10 +4,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use taut_core::{DatagramKind, DatagramOptions, Received, SendMeta};
-use taut_driver::{Access, Interest};
+use taut_driver::{Access, Interest, WaitKey};
 
 use crate::common::datagram::{
     EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
@@ -15,7 +16,7 @@ use crate::common::datagram::{
 };
 use crate::dns::{Target, first_of};
 use crate::stack::Stack;
-use crate::wait::Attempt;
+use crate::wait::{Attempt, is_ready};
 
 /// How calls wait; clones share it.
 #[derive(Debug, Default)]
@@ -216,6 +217,26 @@ impl UdpSocket {
         modes.wait(socket, socket.recv_interest(), &modes.read_timeout_ns, |access| {
             socket.recv(access, into, peek)
         })
+    }
+
+    /// Whether a datagram or an error waits; if not, `waker` is called when one does. For an event loop: only
+    /// the last waker that was given for receiving is called, and once.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn readable_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        let (shard, socket) = (&self.socket.shard, &self.socket);
+        is_ready(shard.poll(socket.recv_interest(), WaitKey::POLL, waker, |access| socket.readable(access)))
+    }
+
+    /// Whether half of the send buffer is free; if not, `waker` is called when it is. For an event loop: only
+    /// the last waker that was given for sending is called, and once.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn writable_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        let (shard, socket) = (&self.socket.shard, &self.socket);
+        is_ready(shard.poll(socket.send_interest(), WaitKey::POLL, waker, |access| socket.writable(access)))
     }
 
     modes_methods!();

@@ -12,7 +12,7 @@ use taut_driver::{Access, Interest, Shard, WaitKey};
 
 use crate::common::socket::Socket;
 use crate::error;
-use crate::wait::{Attempt, Unpark, now_or_would_block};
+use crate::wait::{Attempt, Unpark, is_ready, now_or_would_block};
 
 /// A listening socket: a listener in every shard, because each connection arrives at the shard that owns it.
 #[derive(Debug)]
@@ -117,6 +117,21 @@ impl Acceptor {
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
         self.poll(key, waker, |listener, access| self.accept(listener, access))
+    }
+
+    /// Whether a connection waits; else `waker` is called when one does.
+    pub(crate) fn ready_or_wake(&self, waker: &Waker) -> io::Result<bool> {
+        let waits = |listener: &ShardListener, access: &mut Access<'_>| {
+            let is_it = |info: &taut_core::ListenerInfo| info.id == listener.id;
+            if access.stack.listeners().find(is_it).is_none_or(|info| info.ready > 0) {
+                return Poll::Ready(Ok(()));
+            }
+            // The next connection is an event only when the listener has returned that there is none.
+            let none = access.stack.accept(listener.id);
+            debug_assert!(none.is_none(), "{none:?}");
+            Poll::Pending
+        };
+        is_ready(self.poll(WaitKey::POLL, waker, waits))
     }
 
     /// Blocks this thread until there is a connection.

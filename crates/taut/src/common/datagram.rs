@@ -101,12 +101,10 @@ impl Socket {
         result(access.stack.recv_datagram(self.id, into, peek))
     }
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn readable(&self, access: &Access<'_>) -> Attempt<()> {
         if access.stack.is_datagram_readable(self.id) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn writable(&self, access: &mut Access<'_>) -> Attempt<()> {
         if access.stack.is_datagram_writable(self.id) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }

@@ -179,13 +179,11 @@ impl Socket {
         Poll::Ready(Ok(total))
     }
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn readable(&self, access: &mut Access<'_>) -> Attempt<()> {
         let (mut conn, _) = self.conn(access)?;
         if conn.readable() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn writable(&self, access: &mut Access<'_>) -> Attempt<()> {
         let (mut conn, now) = self.conn(access)?;
         if conn.writable(now) { Poll::Ready(Ok(())) } else { Poll::Pending }

@@ -29,6 +29,7 @@ mod portable;
 mod priority;
 mod qdisc;
 mod quic;
+mod readiness;
 mod relay;
 mod replay;
 mod shards;
