@@ -100,7 +100,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Answer<Option<&'a str>> {
 /// # Safety
 /// It is `repr(C)`, begins with a `usize`, has no padding that matters, and all its bytes may be zero.
 pub(crate) unsafe trait Sized0: Copy {
-    /// The size that it had first.
+    /// The size that it had first: fields that are added later do not change it.
     const FIRST: usize;
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each function of C is a few lines: it takes its arguments apart with `border` and `address`, and calls a
-//! method of Rust behind [`border::door`]. `unsafe` is in these two and in the two files of functions,
+//! method of Rust behind `border::door`. `unsafe` is in these two and in the two files of functions,
 //! `machine/functions.rs` and `sockets/functions.rs`, and in the one call of a callback,
 //! `machine/device.rs`.
 #![cfg(target_os = "linux")]

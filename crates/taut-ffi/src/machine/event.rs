@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "says that the struct is one of C")]
 
 use std::ffi::c_int;
+use std::mem::offset_of;
 
 use crate::border::Sized0;
 
@@ -34,5 +35,5 @@ pub struct TautEvent {
 
 // SAFETY: numbers only.
 unsafe impl Sized0 for TautEvent {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = offset_of!(Self, error) + size_of::<c_int>();
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::missing_safety_doc, reason = "the header states the rules of pointers once, at its top")]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use libc::{EBUSY, EINVAL, sockaddr, socklen_t, ssize_t};
@@ -59,7 +59,7 @@ pub struct TautStackConfig {
 
 // SAFETY: numbers, pointers and an optional function.
 unsafe impl Sized0 for TautStackConfig {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = offset_of!(Self, device) + size_of::<u32>();
 }
 
 /// A bare machine: a TCP/IP stack without clock, I/O, thread or global state. The program calls it in

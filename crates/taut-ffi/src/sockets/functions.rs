@@ -3,7 +3,7 @@
 #![expect(clippy::missing_safety_doc, reason = "the header states the rules of pointers once, at its top")]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct TautNetConfig {
 
 // SAFETY: numbers and pointers.
 unsafe impl Sized0 for TautNetConfig {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = offset_of!(Self, control) + size_of::<*const c_char>();
 }
 
 /// A running stack: a link, and a thread that serves it. Any thread may use it, several at the same time;

@@ -1,5 +1,6 @@
 /* What taut.h promises of sockets, between two stacks on a Unix socket: a case for each argument. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -175,7 +176,10 @@ static void polling(void)
 		conn = connect_to("10.0.0.2:7", SOCK_NONBLOCK);
 		EXPECT(await(listener, POLLIN), POLLIN);
 		EXPECT(taut_socket_accept(listener, NULL, NULL, SOCK_NONBLOCK, &accepted), 0);
+		EXPECT(taut_socket_poll(accepted, POLLIN), 0);
+		fd.fd = taut_socket_fd(accepted);
 		taut_socket_close(accepted);
+		EXPECT(fcntl(fd.fd, F_GETFD), -1);
 		taut_socket_close(conn);
 	}
 	taut_socket_close(listener);
@@ -211,6 +215,7 @@ static void udp(void)
 	socklen_t len = address("[fd00::2]:53", &at), from_len = sizeof from;
 	struct taut_socket *client, *server;
 	char bytes[16];
+	int fd;
 
 	start();
 	EXPECT(taut_socket_udp(nets[1], (struct sockaddr *)&at, len, 0, &server), 0);
@@ -226,7 +231,11 @@ static void udp(void)
 	EXPECT(memcmp(&from, &at, sizeof(struct sockaddr_in6)), 0);
 	EXPECT(taut_socket_read(client, bytes, 1), -EOPNOTSUPP);
 	EXPECT(taut_socket_setsockopt(client, IPPROTO_IPV6, IPV6_UNICAST_HOPS, 3), 0);
+	/* A descriptor ends with its socket, even if it was waited for. */
+	EXPECT(taut_socket_poll(client, POLLIN), 0);
+	fd = taut_socket_fd(client);
 	taut_socket_close(client);
+	EXPECT(fcntl(fd, F_GETFD), -1);
 	taut_socket_close(server);
 	stop();
 }

@@ -142,8 +142,12 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let id = self.id;
-        self.shard.access(|access| access.stack.close_datagram(id));
+        self.shard.access(|access| {
+            // No task may keep waiting here: the slot may soon have a new owner.
+            access.wake(self.recv_interest());
+            access.wake(self.send_interest());
+            access.stack.close_datagram(self.id);
+        });
     }
 }
 
