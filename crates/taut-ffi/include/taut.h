@@ -10,10 +10,10 @@
  *
  * Errors    A function returns 0 or more, or a negative number of errno.h. Any may return -EFAULT (a pointer that it
  *           needs is NULL) and -EINVAL (an argument that makes no sense); these are not listed at each function.
- *           -ENOTRECOVERABLE is a bug of the library: no panic of Rust leaves a function, and an object after one
- *           returns nothing else, and can only be freed.
- * Memory    What a function is given is copied, or used until it returns, and stays the caller's. What a function
- *           stores through a pointer to a pointer is the library's, and has a function that frees it.
+ *           -ENOTRECOVERABLE is a bug of the library: no panic of Rust leaves a function. A struct taut_stack then
+ *           returns nothing else, and a struct taut_net has ended; both can be freed.
+ * Memory    Arguments are copied, or used until the function returns, and stay the caller's. An object that is stored
+ *           through a pointer to a pointer is the library's, until the caller frees it by the function for that.
  * Structs   The first field of a struct is its size, which the caller sets (sizeof) before a call. A library that has
  *           more fields takes those as 0; one that has fewer returns -E2BIG if one of the others is not 0.
  * Threads   At struct taut_stack, struct taut_net, struct taut_socket. There is no global state, and no signal.
@@ -55,9 +55,6 @@
 // A connection waits at a listener: taut_stack_accept() until -EAGAIN.
 #define TAUT_EVENT_ACCEPT 5
 
-// No deadline, as taut_stack_poll() returns it.
-#define TAUT_NEVER 9223372036854775807
-
 // The device cuts packets of up to 64 KB into segments (TSO): taut_packet.gso_size.
 #define TAUT_DEVICE_SEGMENTS 1
 
@@ -73,6 +70,9 @@
 
 // The checksum of the transport header is known to be right.
 #define TAUT_INPUT_CHECKED 1
+
+// No deadline, as taut_stack_poll() returns it.
+#define TAUT_NEVER 9223372036854775807
 
 // The socket at taut_net_config.fd carries Ethernet frames, and not IP packets.
 #define TAUT_NET_ETHERNET 1

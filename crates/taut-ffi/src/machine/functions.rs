@@ -19,9 +19,6 @@ use crate::border::{
     write_sized,
 };
 
-/// No deadline, as taut_stack_poll() returns it.
-pub const TAUT_NEVER: i64 = 0x7fff_ffff_ffff_ffff;
-
 /// The device cuts packets of up to 64 KB into segments (TSO): taut_packet.gso_size.
 pub const TAUT_DEVICE_SEGMENTS: u32 = 1;
 /// The device completes checksums: taut_packet.csum_offset.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use libc::{EAGAIN, EBADF, EINVAL, ENOENT, EOPNOTSUPP};
 use taut_core::{
     ConnMut, ConnOptions, DatagramKind, DatagramOptions, Event, Fate, Frame, Instant, ListenOptions,
-    RxChecksum, RxPacket, SendMeta, Stack, Transmit, TxTicket,
+    RxChecksum, RxPacket, SendMeta, Stack, Transmit,
 };
 
 use super::device::{Device, TAUT_KEPT, TAUT_LEFT};
@@ -16,11 +16,12 @@ use super::event::{
     TautEvent,
 };
 use super::name::Name;
+use super::tickets::Tickets;
 use crate::border::{Answer, Errno};
 use crate::{errno, options};
 
-/// No deadline: later than anything.
-pub(super) const NEVER: i64 = i64::MAX;
+/// No deadline, as taut_stack_poll() returns it.
+pub const TAUT_NEVER: i64 = 0x7fff_ffff_ffff_ffff;
 
 pub(super) struct Machine {
     stack: Stack,
@@ -28,45 +29,6 @@ pub(super) struct Machine {
     tickets: Tickets,
     /// The latest time that the program has said: it does not go back.
     now: Instant,
-}
-
-/// Tickets of packets that the device keeps, by the numbers that it was given.
-#[derive(Default)]
-struct Tickets {
-    /// Each with the generation of its place, so that a number finds one ticket.
-    kept: Vec<(u32, Option<TxTicket>)>,
-    free: Vec<u32>,
-}
-
-impl Tickets {
-    /// The number of the next ticket that is kept.
-    fn next(&mut self) -> u64 {
-        let place = match self.free.last() {
-            Some(place) => *place,
-            None => {
-                self.kept.push((1, None));
-                self.free.push(self.kept.len() as u32 - 1);
-                self.kept.len() as u32 - 1
-            }
-        };
-        u64::from(self.kept[place as usize].0) << 32 | u64::from(place)
-    }
-
-    /// It has the number that [`next`](Self::next) returned.
-    fn keep(&mut self, ticket: TxTicket) {
-        if let Some(place) = self.free.pop() {
-            self.kept[place as usize].1 = Some(ticket);
-        }
-    }
-
-    fn take(&mut self, number: u64) -> Option<TxTicket> {
-        let place = number as u32;
-        let (generation, ticket) = self.kept.get_mut(place as usize)?;
-        let ticket = ticket.take_if(|_| number >> 32 == u64::from(*generation))?;
-        *generation = generation.wrapping_add(1);
-        self.free.push(place);
-        Some(ticket)
-    }
 }
 
 impl Machine {
@@ -112,7 +74,7 @@ impl Machine {
             }
         }
         let due = self.stack.poll_timeout().map(|(due, _)| due.as_nanos());
-        Ok(due.and_then(|due| i64::try_from(due).ok()).unwrap_or(NEVER))
+        Ok(due.and_then(|due| i64::try_from(due).ok()).unwrap_or(TAUT_NEVER))
     }
 
     pub(super) fn complete(&mut self, now_ns: i64, ticket: u64) -> Answer<()> {
