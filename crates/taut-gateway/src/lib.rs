@@ -50,14 +50,17 @@ pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Vm
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
 pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};
 pub use doors::request::Login;
+pub use logic::admission::Admission;
 pub use logic::counters::Counters;
 pub use logic::dns::HOST_NAME;
 pub use logic::event::Event;
 pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
-pub use logic::gateway::{Admission, FlowId, Gateway, Question, QuestionId, Settings};
+pub use logic::gateway::{FlowId, Gateway, Settings};
 pub use logic::guests::{Counted, Guest};
 pub use logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+pub use logic::questions::{Question, QuestionId};
 pub use logic::rules::{Action, Rule, RuleError, Rules, UdpFilter, Verdict, is_special};
+pub use out::host_networks::host_networks;
 pub use out::host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_allowed};
 pub use out::link::{Link, LinkPings};
 pub use out::proxies::{HttpConnect, Socks5};

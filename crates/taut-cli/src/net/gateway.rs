@@ -9,14 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustix::process::Pid;
 use taut::device::Cidr;
+use taut::network::IpPrefix;
 use taut::{FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Login, Namespace, Opening,
-    Resolver, Rules, Server, Settings, Socks5, UdpFilter, name_server, pings_are_allowed,
+    Resolver, Server, Settings, Socks5, name_server, pings_are_allowed,
     sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,6 +29,7 @@ use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{say, write};
 use crate::net::gateway_out::{Out, Way, link};
+use crate::net::gateway_rules::RuleArgs;
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
@@ -52,33 +54,19 @@ pub(crate) struct GatewayArgs {
     tun: Option<String>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Allow, deny or drop destinations; repeatable, first match decides
-    #[arg(help_heading = "Rules", long = "rule", value_name = "RULE")]
-    rules: Vec<String>,
-    /// Let the guest reach this host's loopback at the gateway's address
-    #[arg(help_heading = "Rules", long)]
-    host_loopback: bool,
-    /// Print the rules in their order, and exit
-    #[arg(help_heading = "Rules", long)]
-    show_rules: bool,
-    /// With --show-rules, print JSON
-    #[arg(help_heading = "Rules", long, requires = "show_rules")]
-    json: bool,
+    #[command(flatten)]
+    rules: RuleArgs,
     /// Forward [ADDR:]PORT[:PORT],…,~PORT or all; auto: where it listens
-    #[arg(help_heading = "Ports", short = 't', long = "tcp", value_name = "PORTS")]
+    #[arg(help_heading = "Network", short = 't', long = "tcp", value_name = "PORTS")]
     tcp: Vec<String>,
     /// The same for UDP; auto: ports that the guest's programs have bound
-    #[arg(help_heading = "Ports", short = 'u', long = "udp", value_name = "PORTS")]
+    #[arg(help_heading = "Network", short = 'u', long = "udp", value_name = "PORTS")]
     udp: Vec<String>,
     /// Clients' addresses: keep, hide or proxy-protocol [default: keep]
-    #[arg(help_heading = "Ports", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
+    #[arg(help_heading = "Network", long, value_name = "HOW", default_value = "keep", value_parser = shown())]
     #[arg(hide_possible_values = true, hide_default_value = true)]
     client_address: ClientAddress,
-    /// Senders to a guest's UDP port: address (those it sent to) or any
-    #[arg(help_heading = "Rules", long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]
-    #[arg(hide_possible_values = true, hide_default_value = true)]
-    udp_filter: Filter,
-    /// Guest's address, once per family [default: 10.0.2.15/24 and IPv6]
+    /// Guest's address and network [default: 10.0.2.15/24 and IPv6]
     #[arg(help_heading = "Network", long, value_name = "ADDR/PREFIX")]
     guest: Vec<Cidr>,
     /// Gateway's address and name server [default: the network's second]
@@ -123,13 +111,6 @@ pub(crate) struct GatewayArgs {
     /// The command, and its arguments
     #[arg(help_heading = "Guest", last = true, value_name = "COMMAND")]
     command: Vec<String>,
-}
-
-/// [`UdpFilter`] by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Filter {
-    Address,
-    Any,
 }
 
 fn login_file(path: &str) -> Result<Login, String> {
@@ -178,9 +159,17 @@ impl GatewayArgs {
         }
         if let [first, second, ..] = guests[..]
             && first.address().is_ipv4() == second.address().is_ipv4()
+            && self.tun.is_none()
         {
             bail!("--guest {first} and {second} are of the same family; give one for IPv4 and one for IPv6");
         }
+        // Behind a TUN there may be several networks, of which the first has the gateway's address.
+        let (mut v4, mut v6) = (0, 0);
+        guests.retain(|guest| {
+            let count = if guest.address().is_ipv4() { &mut v4 } else { &mut v6 };
+            *count += 1;
+            *count == 1
+        });
         let pair = |guest: &Cidr| {
             let network = guest.network();
             let given = self
@@ -202,29 +191,22 @@ impl GatewayArgs {
         Ok(Addresses(guests.iter().map(pair).collect::<anyhow::Result<_>>()?))
     }
 
-    fn settings(&self, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
+    fn settings(&self, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Settings> {
         let read = |path| Config::read(path, &Self::options());
         let config = self.file.config.as_deref().map(read).transpose()?.unwrap_or_default();
-        self.with(&config, own)
+        let own = pairs.iter().map(|(_, own)| own.address()).collect();
+        let guests = if self.guest.is_empty() {
+            pairs.iter().map(|(guest, _)| *guest).collect()
+        } else {
+            self.guest.clone()
+        };
+        let sources =
+            guests.iter().filter_map(|guest| IpPrefix::new(guest.address(), guest.prefix())).collect();
+        self.rules.settings(&config, Settings { own, sources, ..Settings::default() })
     }
 
     fn options() -> clap::Command {
         Self::augment_args(clap::Command::new("gateway"))
-    }
-
-    fn with(&self, config: &Config, own: Vec<IpAddr>) -> anyhow::Result<Settings> {
-        let host = if self.host_loopback { &["allow 127.0.0.0/8", "allow ::1"][..] } else { &[] };
-        let rules = self.rules.iter().chain(&config.rules).map(String::as_str).chain(host.iter().copied());
-        Ok(Settings {
-            rules: Rules::parse(rules)?,
-            udp_filter: match self.udp_filter {
-                Filter::Address => UdpFilter::Address,
-                Filter::Any => UdpFilter::Any,
-            },
-            limits: config.limits(),
-            timeouts: config.timeouts(),
-            own,
-        })
     }
 
     /// Reads the file again, each time that this process gets HUP.
@@ -245,8 +227,8 @@ impl GatewayArgs {
 
     /// A mistake in the file changes nothing.
     fn read_again(&self, server: &Server, config: anyhow::Result<Config>) {
-        let own = server.look(|gateway| gateway.settings().own.clone());
-        match config.and_then(|config| self.with(&config, own)) {
+        let before = server.look(|gateway| gateway.settings().clone());
+        match config.and_then(|config| self.rules.settings(&config, before)) {
             Ok(settings) => {
                 server.set(settings);
                 say(Level::Info, "rules-read", "the rules are as in the file now");
@@ -378,12 +360,8 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
 /// When the guest's network cannot be made, or disappears.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let Addresses(pairs) = args.addresses()?;
-    let own = pairs.iter().map(|(_, own)| own.address()).collect();
-    let (settings, forwards, resolver) = (args.settings(own)?, args.forwards()?, name_servers(&args.dns)?);
-    if args.show_rules {
-        let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();
-        let text = if args.json { serde_json::to_string(&rules)? } else { rules.join("\n") };
-        crate::shared::output::print(&format!("{text}\n"))?;
+    let (settings, forwards, resolver) = (args.settings(&pairs)?, args.forwards()?, name_servers(&args.dns)?);
+    if args.rules.show(&settings)? {
         return Ok(());
     }
     args.log.start();

@@ -7,5 +7,6 @@ pub(crate) mod gateway_end;
 pub(crate) mod gateway_guest;
 pub(crate) mod gateway_log;
 mod gateway_out;
+mod gateway_rules;
 pub(crate) mod proxy;
 pub(crate) mod wg;

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::doors::proxy::Client;
 use crate::doors::request::Destination;
+use crate::logic::admission::Admission;
 use crate::logic::dns;
 use crate::logic::flow::{Failure, NextStep};
-use crate::logic::gateway::Admission;
 use crate::logic::order::{Rank, rank};
 use crate::out::way_out::{Upstream as _, WayOut, failure};
 use crate::run::resolver;

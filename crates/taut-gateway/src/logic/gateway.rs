@@ -11,28 +11,26 @@
 //! runner says [`closed`](Gateway::closed). Time is an argument: how long the gateway has been running. The
 //! same calls with the same times give the same answers.
 //!
-//! Addresses are checked here once more after names have been resolved: a flow has an address, and the rules
-//! see it together with all names that the guest has been told for it (`names.rs`). The gateway's own address
-//! means the host's loopback, and passes the same rules as `127.0.0.1`.
+//! `admission.rs` has which flows may begin, `questions.rs` the name server's part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use taut::{FlowKind, Refusal};
+use taut::FlowKind;
+use taut::network::IpPrefix;
 
 use crate::logic::counters::Counters;
-use crate::logic::dns::{self, Asked, GATEWAY_NAME, HOST_NAME};
 use crate::logic::event::Event;
-use crate::logic::flow::{DNS_PORT, End, EventKind, Failure, Flow, NextStep, Side, Stage};
+use crate::logic::flow::{End, EventKind, Failure, Flow, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
 use crate::logic::flows::Flows;
 use crate::logic::guests::{Counted, Guest, Guests};
 use crate::logic::idle::Idle;
 use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 use crate::logic::names::Names;
-use crate::logic::rules::{Action, Rules, UdpFilter};
+use crate::logic::questions::{Pending, QuestionId};
+use crate::logic::rules::{Rules, UdpFilter};
 
 /// How a gateway behaves.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +45,8 @@ pub struct Settings {
     pub udp_filter: UdpFilter,
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,
+    /// The networks in which guests are: a flow from another source is refused. Any if there is none.
+    pub sources: Vec<IpPrefix>,
 }
 
 /// How many events wait for the log.
@@ -55,43 +55,8 @@ const MAX_EVENTS: usize = 256;
 /// How often the log has a line about descriptors, ports or memory that this host has no more of.
 const RESOURCES_EVERY: Duration = Duration::from_secs(1);
 
-/// A question that was sent to a name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QuestionId(u64);
-
-/// Whether a guest's new flow is dialled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// It may go to this address.
-    Dial(FlowId, SocketAddr),
-    /// It asks the gateway's name server: each message is a [`Gateway::question`].
-    Questions(FlowId),
-    /// It is refused.
-    Refuse(Refusal),
-    /// It is not answered.
-    Silent,
-}
-
-/// The answer to a guest's question, or where it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// A name server must be asked.
-    Forward(QuestionId),
-    /// This is the answer.
-    Answer(Vec<u8>),
-    /// It is no question.
-    Ignore,
-}
-
-#[derive(Debug)]
-struct Pending {
-    guest: Guest,
-    asked: Asked,
-    deadline: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+pub(super) enum Due {
     Flow(FlowId),
     Question(QuestionId),
 }
@@ -99,17 +64,17 @@ enum Due {
 /// The state machine.
 #[derive(Debug, Default)]
 pub struct Gateway {
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(crate) flows: Flows<Flow>,
-    pending: BTreeMap<QuestionId, Pending>,
-    guests: Guests,
-    names: Names,
-    deadlines: BTreeSet<(Duration, Due)>,
+    pub(super) pending: BTreeMap<QuestionId, Pending>,
+    pub(super) guests: Guests,
+    pub(super) names: Names,
+    pub(super) deadlines: BTreeSet<(Duration, Due)>,
     idle: Idle,
     over: VecDeque<(FlowId, NextStep)>,
     events: VecDeque<Event>,
-    counters: Counters,
-    questions: u64,
+    pub(super) counters: Counters,
+    pub(super) questions: u64,
     /// When the log last had a line about what this host has no more of.
     said_no_resources: Option<Duration>,
 }
@@ -132,38 +97,6 @@ impl Gateway {
         &self.settings
     }
 
-    /// A guest begins a flow.
-    pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
-        let guest = Guest::of(from.ip());
-        self.count_kind(kind);
-        let is_own = self.settings.own.contains(&to.ip());
-        let is_question = is_own && kind != FlowKind::Echo && to.port() == DNS_PORT;
-        let target = if is_own { SocketAddr::new(loopback(to.ip()), to.port()) } else { to };
-        if !is_question {
-            let names = self.names.of(now, guest, to.ip());
-            let verdict = self.settings.rules.check(kind, target, names);
-            if verdict.action != Action::Allow {
-                let (rule, action) = (verdict.rule.to_string(), verdict.action);
-                self.counters.denied += 1;
-                self.note(Event::Denied { guest: from, kind, to, rule });
-                return match action {
-                    Action::Drop => Admission::Silent,
-                    _ => Admission::Refuse(Refusal::Prohibited),
-                };
-            }
-        }
-        match self.begin(now, kind, from.ip(), target) {
-            None => Admission::Refuse(Refusal::Prohibited),
-            Some(id) if is_question => {
-                if let Some(flow) = self.flows.get_mut(id) {
-                    flow.is_question = true;
-                }
-                Admission::Questions(id)
-            }
-            Some(id) => Admission::Dial(id, target),
-        }
-    }
-
     /// Somebody outside begins a flow to a guest, at a port that the host forwards. The guest is the side
     /// that must be [`reached`](Self::reached). `None` if there is no room.
     pub fn forward(&mut self, now: Duration, kind: FlowKind, guest: SocketAddr) -> Option<FlowId> {
@@ -171,40 +104,14 @@ impl Gateway {
         self.begin(now, kind, guest.ip(), guest)
     }
 
-    /// Somebody outside sends to a port that this guest has there. `is_known`: the guest has sent to this
-    /// address. Returns also where the guest sees it come from. `None`: the datagram is dropped.
-    pub fn from_outside(
+    /// One more flow, if there is room for it.
+    pub(super) fn begin(
         &mut self,
         now: Duration,
-        guest: SocketAddr,
-        from: SocketAddr,
-        is_known: bool,
-    ) -> Option<(FlowId, SocketAddr)> {
-        let who = Guest::of(guest.ip());
-        let is_own = |own: &&IpAddr| own.is_ipv4() == from.is_ipv4();
-        let seen = match from.ip().is_loopback() {
-            true => self.settings.own.iter().find(is_own).map(|own| SocketAddr::new(*own, from.port())),
-            false => Some(from),
-        };
-        let rules = &self.settings.rules;
-        let verdict = rules.check(FlowKind::Udp, from, self.names.of(now, who, from.ip()));
-        let is_allowed = verdict.action == Action::Allow;
-        let is_let_in = is_allowed
-            && (is_known || self.settings.udp_filter == UdpFilter::Any)
-            && self.guests.has_room(&self.settings.limits, who, Counted::DatagramFlows);
-        let Some(seen) = seen.filter(|_| is_let_in) else {
-            self.counters.filtered += 1;
-            return None;
-        };
-        let id = self.begin(now, FlowKind::Udp, guest.ip(), from)?;
-        if let Some(flow) = self.flows.get_mut(id) {
-            flow.is_from_outside = true;
-        }
-        Some((id, seen))
-    }
-
-    /// One more flow, if there is room for it.
-    fn begin(&mut self, now: Duration, kind: FlowKind, source: IpAddr, to: SocketAddr) -> Option<FlowId> {
+        kind: FlowKind,
+        source: IpAddr,
+        to: SocketAddr,
+    ) -> Option<FlowId> {
         let guest = Guest::of(source);
         let wanted = match kind {
             FlowKind::Tcp => &[Counted::Connections, Counted::HalfOpen][..],
@@ -380,59 +287,6 @@ impl Gateway {
         }
     }
 
-    /// A guest asks the gateway's name server.
-    pub fn question(&mut self, now: Duration, from: IpAddr, message: &[u8]) -> Question {
-        let guest = Guest::of(from);
-        let Some(asked) = dns::question(message) else { return Question::Ignore };
-        self.counters.questions += 1;
-        if let Some(denied) = self.settings.rules.check_name(&asked.name) {
-            let (name, rule) = (asked.name.to_string(), denied.rule.to_string());
-            self.counters.answered_here += 1;
-            self.note(Event::NameDenied { guest: from, name, rule });
-            return Question::Answer(dns::refusal(message, dns::Refused::Policy));
-        }
-        if [GATEWAY_NAME, HOST_NAME].contains(&&*asked.name) {
-            self.counters.answered_here += 1;
-            return Question::Answer(dns::own(message, &self.settings.own));
-        }
-        if !self.guests.has_room(&self.settings.limits, guest, Counted::Questions) {
-            self.counters.over_limit += 1;
-            self.note(Event::OverLimit { guest: from, what: Counted::Questions });
-            return Question::Answer(dns::refusal(message, dns::Refused::Failure));
-        }
-        self.guests.add(guest, Counted::Questions);
-        self.questions += 1;
-        let id = QuestionId(self.questions);
-        let deadline = now + self.settings.timeouts.question;
-        self.deadlines.insert((deadline, Due::Question(id)));
-        self.pending.insert(id, Pending { guest, asked, deadline });
-        Question::Forward(id)
-    }
-
-    /// A name server has answered. Returns whether the answer belongs to the question and is in time; if so,
-    /// the guest gets it. The question stays if the answer is SERVFAIL, NOTIMP or REFUSED: another server may
-    /// have a better one. If none has, [`give_up`](Self::give_up) ends it.
-    pub fn reply(&mut self, now: Duration, id: QuestionId, message: &[u8]) -> bool {
-        let Some(pending) = self.pending.get(&id) else { return false };
-        let Some(answer) = dns::answer(message, &pending.asked) else { return false };
-        if dns::is_poor(message) {
-            return true;
-        }
-        let guest = pending.guest;
-        let name = Arc::clone(&pending.asked.name);
-        for (address, ttl) in answer {
-            self.names.learn(now, guest, &name, address, ttl);
-        }
-        self.forget_question(id);
-        true
-    }
-
-    /// No name server has answered well, or the guest does not wait any more.
-    pub fn give_up(&mut self, id: QuestionId) {
-        self.counters.unanswered += u64::from(self.pending.contains_key(&id));
-        self.forget_question(id);
-    }
-
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
@@ -556,12 +410,6 @@ impl Gateway {
         then
     }
 
-    fn forget_question(&mut self, id: QuestionId) {
-        let Some(pending) = self.pending.remove(&id) else { return };
-        self.deadlines.remove(&(pending.deadline, Due::Question(id)));
-        self.guests.remove(pending.guest, Counted::Questions);
-    }
-
     pub(crate) fn note(&mut self, event: Event) {
         if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
@@ -578,21 +426,5 @@ impl Gateway {
             self.said_no_resources = Some(now);
             self.note(event);
         }
-    }
-
-    const fn count_kind(&mut self, kind: FlowKind) {
-        match kind {
-            FlowKind::Tcp => self.counters.connections += 1,
-            FlowKind::Udp => self.counters.udp_flows += 1,
-            FlowKind::Echo => self.counters.pings += 1,
-        }
-    }
-}
-
-/// The loopback address of the same family.
-const fn loopback(like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
     }
 }

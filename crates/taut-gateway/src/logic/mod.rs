@@ -1,5 +1,6 @@
 //! Decides, without a clock, a socket or a thread: what a flow may do, and what happens next.
 
+pub(crate) mod admission;
 pub(crate) mod counters;
 pub(crate) mod dns;
 pub(crate) mod event;
@@ -11,4 +12,5 @@ pub(crate) mod idle;
 pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod order;
+pub(crate) mod questions;
 pub(crate) mod rules;

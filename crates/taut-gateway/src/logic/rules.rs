@@ -2,21 +2,23 @@
 //!
 //! ```text
 //!   allow tcp 10.1.0.0/16 port 443          an address or network, a kind, ports
-//!   deny 10.0.0.0/8                         the guest hears "prohibited"
-//!   drop udp any port 1900                  the guest hears nothing
+//!   deny 10.0.0.0/8                         answered as prohibited
+//!   drop udp any port 1900                  not answered
 //!   allow *.example.com port 443            what this gateway has told the guest as an address of such a name
 //!   allow db.corp within 10.2.0.0/16        the same, if the address is in that network
 //! ```
 //!
 //! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the
-//! host's loopback among them, are denied; anything else is allowed.
+//! host's loopback among them, and the metadata services of clouds are denied; anything else is allowed.
 //!
 //! **Names.** The owner of a name chooses its addresses, and may choose `127.0.0.1` or a machine behind the
 //! host (rebinding). So a rule that allows a name allows no address that is special, unless the rule says
 //! `within`. A rule that denies a name denies any address of it, and the question for it, too.
 //!
-//! **Addresses within addresses.** `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052) and 6to4 lead to an IPv4
-//! address. A rule that denies that one denies these, too; a rule that allows does not.
+//! **Addresses within addresses.** `::a.b.c.d`, `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052), 6to4 and
+//! `64:ff9b:1::/48` (RFC 8215) lead to an IPv4 address. A rule that denies that one denies these, too; a rule
+//! that allows does not. Within `64:ff9b:1::/48` a network chooses the place of the IPv4 address, so each
+//! place is judged where it can be.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -99,11 +101,12 @@ pub struct RuleError {
 }
 
 /// Networks whose addresses are not anybody's on the Internet. An allowed name does not lead there.
-const SPECIAL: [&str; 17] = [
+const SPECIAL: [&str; 18] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
+    "168.63.129.16",
     "169.254.0.0/16",
     "172.16.0.0/12",
     "192.0.0.0/24",
@@ -122,15 +125,30 @@ const SPECIAL: [&str; 17] = [
 impl Rules {
     /// What is decided where no rule of the user matches. RFC 1122 §3.2.1.3, RFC 4291 §2.5.3: loopback
     /// addresses stay in a host. RFC 3927 §7, RFC 4291 §2.5.6: a router does not forward link-local
-    /// addresses; the metadata of cloud machines are there.
-    pub const DEFAULTS: [&'static str; 7] = [
+    /// addresses. A cloud's metadata service gives the host's credentials to each client: most are at
+    /// 169.254.169.254, others at addresses of their own (AWS and Google by IPv6, Azure, Alibaba).
+    pub const DEFAULTS: [&'static str; 11] = [
         "deny 127.0.0.0/8",
         "deny ::1",
         "deny 0.0.0.0/8",
         "deny ::",
         "deny 169.254.0.0/16",
         "deny fe80::/10",
+        "deny fd00:ec2::254",
+        "deny fd20:ce::254",
+        "deny 168.63.129.16",
+        "deny 100.100.100.200",
         "allow any",
+    ];
+
+    /// The networks of RFC 1918, RFC 6598 and RFC 4193, which a host's neighbours have: for those who close
+    /// them.
+    pub const NO_PRIVATE: [&'static str; 5] = [
+        "deny 10.0.0.0/8",
+        "deny 100.64.0.0/10",
+        "deny 172.16.0.0/12",
+        "deny 192.168.0.0/16",
+        "deny fc00::/7",
     ];
 
     /// These rules, and behind them [`DEFAULTS`](Self::DEFAULTS).
@@ -196,7 +214,7 @@ impl Rule {
         let has = |network: &IpPrefix| match self.action {
             Action::Allow => network.contains(ip),
             Action::Deny | Action::Drop => {
-                network.contains(ip) || embedded(ip).is_some_and(|inner| network.contains(inner))
+                network.contains(ip) || embedded(ip).into_iter().any(|inner| network.contains(inner))
             }
         };
         match &self.target {
@@ -219,20 +237,32 @@ pub fn is_special(ip: IpAddr) -> bool {
     let is_in = |ip: IpAddr| {
         SPECIAL.iter().any(|network| prefix(network).is_some_and(|network| network.contains(ip)))
     };
-    is_in(ip) || embedded(ip).is_some_and(is_in)
+    is_in(ip) || embedded(ip).into_iter().any(is_in)
 }
 
-/// The IPv4 address that an IPv6 address leads to.
-fn embedded(ip: IpAddr) -> Option<IpAddr> {
-    let IpAddr::V6(v6) = ip else { return None };
+/// The IPv4 addresses to which an IPv6 address may lead.
+fn embedded(ip: IpAddr) -> Vec<IpAddr> {
+    let IpAddr::V6(v6) = ip else { return Vec::new() };
     let bits = v6.to_bits();
-    let last = Ipv4Addr::from_bits(bits as u32);
-    let inner = match v6.segments() {
-        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => last,
-        [0x2002, ..] => Ipv4Addr::from_bits((bits >> 80) as u32),
-        _ => return None,
-    };
-    Some(inner.into())
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+            vec![Ipv4Addr::from_bits(bits as u32).into()]
+        }
+        [0x2002, ..] => vec![Ipv4Addr::from_bits((bits >> 80) as u32).into()],
+        [0x64, 0xff9b, 1, ..] => translated(&v6.octets()),
+        _ => Vec::new(),
+    }
+}
+
+/// RFC 6052 §2.2: the IPv4 address behind a prefix of 48, 56, 64 or 96 bits. Octet 8 and what follows the
+/// address are zero.
+fn translated(octets: &[u8; 16]) -> Vec<IpAddr> {
+    let places = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+    let may_be =
+        |place: &&[usize; 4]| octets[8] == 0 && octets[place[3] + 1..].iter().all(|octet| *octet == 0);
+    let at = |place: &[usize; 4]| Ipv4Addr::from(place.map(|at| octets[at]));
+    // No place begins with an empty octet: that would be "this network" (RFC 1122 §3.2.1.3).
+    places.iter().filter(may_be).map(at).filter(|inner| inner.octets()[0] != 0).map(IpAddr::V4).collect()
 }
 
 /// `address` or `address/length`.

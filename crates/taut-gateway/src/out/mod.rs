@@ -1,6 +1,7 @@
 //! Ways out: the host's own sockets, another proxy, another stack.
 
 pub(crate) mod blocks;
+pub(crate) mod host_networks;
 pub(crate) mod host_sockets;
 pub(crate) mod icmp_errors;
 pub(crate) mod link;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taut::{DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Stack};
 
-use crate::logic::gateway::Admission;
+use crate::logic::admission::Admission;
 use crate::out::way_out::WayOut;
 use crate::run::datagrams::{pings, udp};
 use crate::run::resolver;

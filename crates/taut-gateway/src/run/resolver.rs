@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::logic::dns::{self, Refused};
 use crate::logic::flow::{Failure, NextStep, Side};
-use crate::logic::gateway::{Question, QuestionId};
+use crate::logic::questions::{Question, QuestionId};
 use crate::logic::rules::any_port;
 use crate::run::host_files::{Hosts, ResolvConf, Watched};
 use crate::run::server::{Handle, Server};

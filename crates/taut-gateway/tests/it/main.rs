@@ -1,6 +1,7 @@
 //! The tests of `taut-gateway`, one program: it is linked once.
 #![allow(missing_docs, reason = "tests")]
 
+mod closed;
 mod copies;
 mod flows;
 mod forwarded;

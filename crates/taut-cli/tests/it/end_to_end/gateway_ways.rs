@@ -98,7 +98,9 @@ fn vm_20_what_is_routed_to_a_tun_goes_through_the_gateway() {
         lab.kernel.set_sysctl(setting, "0").unwrap();
     }
     let place = hello(&far, Ipv4Addr::new(10, 78, 0, 1));
-    let running = lab.taut(&["gateway", "--tun", "way0"], "the gateway is at 10.0.2.2");
+    let guests = ["--guest", "10.0.2.15/24", "--guest", "10.77.0.0/24"];
+    let running =
+        lab.taut(&[&["gateway", "--tun", "way0"], &guests[..]].concat(), "the gateway is at 10.0.2.2");
     lab.kernel.run("ip route add default dev way0 table 7").unwrap();
     lab.kernel.run("ip rule add iif near0 lookup 7").unwrap();
     assert_eq!(heard_by(&guest, place), "hello 10.78.0.2");
@@ -107,6 +109,48 @@ fn vm_20_what_is_routed_to_a_tun_goes_through_the_gateway() {
     let output = running.output();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(guest.run("ping -c 1 -W 1 10.78.0.1").is_err(), "the way was the gateway");
+}
+
+/// A guest that chooses a source of its own: in a namespace, and behind a TUN.
+#[test]
+fn gw_170_a_source_outside_the_guests_networks_reaches_nobody() {
+    let Some(lab) = lab("gateway-sources") else { return };
+    let place = hello(&lab.kernel, SERVER);
+    let fetch = |source: &str| {
+        format!(
+            "import socket;s=socket.socket();s.settimeout(20);s.bind(('{source}',0));s.connect(('{SERVER}',{}));\
+             print(s.recv(5).decode())",
+            place.port()
+        )
+    };
+    let add = "ip address add 192.0.2.9/32 dev taut0";
+    let script = format!("{add}; python3 -c \"$0\"; python3 -c \"$1\" || echo refused");
+    let [own, other] = ["10.0.2.15", "192.0.2.9"].map(fetch);
+    let output =
+        lab.output(taut(&["gateway", "--run", "--", "sh", "-c", &script, &own, &other]).stdin(Stdio::null()));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\nrefused\n", "{log}");
+    assert!(log.contains("denied: tcp from 192.0.2.9") && log.contains("outside --guest"), "{log}");
+    // All of a TUN's networks are named.
+    let running = lab.taut(&["gateway", "--tun", "way1", "--guest", "10.66.0.1/24"], "the gateway is at");
+    lab.kernel.run("ip address add 10.66.0.1/32 dev lo").unwrap();
+    lab.kernel.run("ip address add 10.67.0.1/32 dev lo").unwrap();
+    lab.kernel.run("ip route add 203.0.113.0/24 dev way1").unwrap();
+    let connect = |source: [u8; 4]| {
+        lab.kernel
+            .enter(|| {
+                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+                socket.bind(&SocketAddr::from((source, 0)).into())?;
+                socket.connect(&SocketAddr::from(([203, 0, 113, 1], 80)).into())
+            })
+            .unwrap()
+            .unwrap_err()
+    };
+    // RFC 1812's code 13, which a kernel takes for an unreachable host.
+    assert_eq!(connect([10, 67, 0, 1]).kind(), std::io::ErrorKind::HostUnreachable);
+    running.interrupt();
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 /// A machine at this socket, which configures itself.
