@@ -43,15 +43,15 @@ impl Gateway {
         let guest = Guest::of(from);
         let Some(asked) = dns::question(message) else { return Question::Ignore };
         self.counters.questions += 1;
+        if [GATEWAY_NAME, HOST_NAME].contains(&&*asked.name) {
+            self.counters.answered_here += 1;
+            return Question::Answer(dns::own(message, &self.settings.own));
+        }
         if let Some(denied) = self.settings.rules.check_name(&asked.name) {
             let (name, rule) = (asked.name.to_string(), denied.rule.to_string());
             self.counters.answered_here += 1;
             self.note(Event::NameDenied { guest: from, name, rule });
             return Question::Answer(dns::refusal(message, dns::Refused::Policy));
-        }
-        if [GATEWAY_NAME, HOST_NAME].contains(&&*asked.name) {
-            self.counters.answered_here += 1;
-            return Question::Answer(dns::own(message, &self.settings.own));
         }
         if !self.guests.has_room(&self.settings.limits, guest, Counted::Questions) {
             self.counters.over_limit += 1;

@@ -13,7 +13,9 @@
 //!
 //! **Names.** The owner of a name chooses its addresses, and may choose `127.0.0.1` or a machine behind the
 //! host (rebinding). So a rule that allows a name allows no address that is special, unless the rule says
-//! `within`. A rule that denies a name denies any address of it, and the question for it, too.
+//! `within`. A rule that denies a name denies any address of it, and the question for it, too. So does one
+//! that denies any destination: a question is sent to the servers of its domain, with all that it says, so a
+//! guest may resolve only names that a rule before that one mentions.
 //!
 //! **Addresses within addresses.** `::a.b.c.d`, `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052), 6to4 and
 //! `64:ff9b:1::/48` (RFC 8215) lead to an IPv4 address. A rule that denies that one denies these, too; a rule
@@ -179,15 +181,19 @@ impl Rules {
         Verdict { action: rule.action, rule }
     }
 
-    /// The rule that denies a question for this name, whatever its addresses: the first rule for that name
-    /// without a kind or ports denies it.
+    /// The rule that denies a question for this name, whatever its addresses: the first one without a kind
+    /// or ports that denies the name or any destination, if no rule before it allows the name something.
     #[must_use]
     pub fn check_name(&self, name: &str) -> Option<Verdict<'_>> {
-        let concerns = |rule: &&Rule| match &rule.target {
-            Target::Name { pattern, within: None } => {
-                rule.kind.is_none() && rule.ports.is_empty() && pattern.matches(name)
+        let concerns = |rule: &&Rule| {
+            let is_for_all = rule.kind.is_none() && rule.ports.is_empty();
+            match (&rule.target, rule.action) {
+                (Target::Any, Action::Allow) => true,
+                (Target::Name { pattern, .. }, Action::Allow) => pattern.matches(name),
+                (Target::Any, _) => is_for_all,
+                (Target::Name { pattern, within: None }, _) => is_for_all && pattern.matches(name),
+                (Target::Network(_) | Target::Name { .. }, _) => false,
             }
-            _ => false,
         };
         let rule = self.rules.iter().find(concerns)?;
         (rule.action != Action::Allow).then_some(Verdict { action: rule.action, rule })

@@ -1,12 +1,12 @@
-//! Destinations and sources that are closed to a guest by default: GW-170 to 173 of
+//! Destinations and sources that are closed to a guest by default: GW-170 to 174 of
 //! `docs/spec/gateway.md`.
 
 use taut::FlowKind::{self, Echo, Tcp, Udp};
 use taut::Refusal;
 use taut::network::IpPrefix;
-use taut_gateway::{Action, Admission, Event, Gateway, Rules, Settings};
+use taut_gateway::{Action, Admission, Event, Gateway, HOST_NAME, Question, Rules, Settings};
 
-use crate::rules::{address, goes, resolves, secs, with};
+use crate::rules::{address, asks, goes, resolves, secs, with};
 
 #[test]
 fn gw_170_a_source_outside_the_guests_networks_is_refused() {
@@ -123,4 +123,55 @@ fn gw_173_an_address_is_judged_by_the_one_that_it_embeds() {
     for ip in ["::127.0.0.1", "64:ff9b:1:7f00:0:100::", "64:ff9b:1::127.0.0.1", "2002:7f00:1::"] {
         assert_eq!(goes(&mut with(&[]), secs(0), Tcp, ip, 80), Action::Deny, "{ip}");
     }
+}
+
+#[test]
+fn gw_174_a_question_for_a_name_that_no_rule_allows_is_refused() {
+    let confined = [
+        "deny bad.example.com",
+        "allow *.example.com port 443",
+        "allow db.corp within 10.2.0.0/16",
+        "deny any",
+    ];
+    let lists: [(&[&str], &[&str], &[&str]); 5] = [
+        (
+            &confined,
+            &["www.example.com", "a.b.example.com", "db.corp", HOST_NAME],
+            &["example.com", "bad.example.com", "x.stranger.test", "corp", "9.9.9.9.in-addr.arpa"],
+        ),
+        // A network mentions no name; `allow any` mentions each.
+        (&["allow 10.0.0.0/8", "drop any"], &[], &["www.example.com"]),
+        (&["allow udp any port 123", "deny any"], &["www.example.com"], &[]),
+        // A rule that denies a part of the destinations denies no name, but for one that it mentions.
+        (&["deny tcp any", "deny any port 1-1023", "deny ads.test"], &["www.example.com"], &["ads.test"]),
+        (&["allow tcp ads.test port 443", "deny ads.test"], &["ads.test"], &[]),
+    ];
+    for (rules, sent, refused) in lists {
+        let mut gateway = with(rules);
+        let mut code =
+            |name: &str, kind| match gateway.question(secs(0), [10, 0, 2, 15].into(), &asks(name, kind)) {
+                Question::Forward(_) => None,
+                Question::Answer(answer) => Some(answer[3] & 15),
+                Question::Ignore => panic!("{name}"),
+            };
+        // A, AAAA, TXT.
+        for kind in [1, 28, 16] {
+            for name in sent {
+                assert_ne!(code(name, kind), Some(5), "{rules:?} {name}");
+            }
+            for name in refused {
+                assert_eq!(code(name, kind), Some(5), "{rules:?} {name}");
+            }
+        }
+    }
+    let mut gateway = with(&confined);
+    let question = asks("secret.stranger.test", 16);
+    assert!(matches!(gateway.question(secs(0), [10, 0, 2, 15].into(), &question), Question::Answer(_)));
+    let event = gateway.poll_event();
+    assert!(
+        matches!(&event, Some(Event::NameDenied { name, rule, .. })
+            if name == "secret.stranger.test" && rule == "deny any"),
+        "{event:?}"
+    );
+    assert_eq!(gateway.in_use().questions, 0);
 }

@@ -14,6 +14,7 @@ mod gateway_guest;
 mod gateway_load;
 mod gateway_loopback;
 mod gateway_operations;
+mod gateway_policy;
 mod gateway_ways;
 mod gone;
 mod guide;
