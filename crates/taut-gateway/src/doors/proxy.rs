@@ -30,7 +30,8 @@ use crate::doors::dial::Unreached;
 use crate::doors::request::{self, Asked, Destination, Login, Request};
 use crate::logic::flow::{End, NextStep, Side};
 use crate::out::host_sockets::{prepare, prepare_listener};
-use crate::out::way_out::{Upstream, WayOut};
+use crate::out::way_out::{Upstream, WayOut, write_all};
+use crate::run::first_bytes::say_name;
 use crate::run::relay::{relay, relay_by_stack};
 use crate::run::server::{Handle, Server};
 
@@ -205,18 +206,6 @@ impl Clients for Transparent {
     }
 }
 
-/// Writes all of it.
-pub(crate) async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match upstream.try_write_vectored(&[io::IoSlice::new(bytes)]) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => upstream.writable().await?,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// The most silent clients: a quarter of the descriptors.
 fn most_that_ask() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -321,11 +310,16 @@ impl Server {
             flow.ended(Side::Guest, End::Reset);
             return upstream.abort();
         }
-        if write_all(&upstream, &head).await.is_err() {
+        flow.answered();
+        if let Some(first) = flow.must_say_name() {
+            if !Box::pin(say_name(&client, &upstream, &flow, (from, first), &head)).await {
+                client.abort();
+                return upstream.abort();
+            }
+        } else if write_all(&upstream, &head).await.is_err() {
             flow.ended(Side::Upstream, End::Reset);
             return client.abort();
         }
-        flow.answered();
         let then = client.join(&upstream, &Flow(&flow)).await;
         if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
             client.abort();

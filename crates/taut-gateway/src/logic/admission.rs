@@ -3,8 +3,8 @@
 //!
 //! Addresses are checked here once more after names have been resolved: a flow has an address, and the rules
 //! see it together with all names that the gateway has resolved to it for the guest (`names.rs`). The
-//! gateway's own address means the host's loopback, and passes the same rules as `127.0.0.1`.
-//! Part of `gateway.rs`.
+//! gateway's own address means the host's loopback, and passes the same rules as `127.0.0.1`. A connection
+//! that a rule allows by a name must then say that name (`first_bytes/`). Part of `gateway.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use std::time::Duration;
 use taut::{FlowKind, Refusal};
 
 use crate::logic::event::Event;
-use crate::logic::flow::DNS_PORT;
+use crate::logic::first_bytes::{FirstBytes, Found};
+use crate::logic::flow::{DNS_PORT, EventKind};
 use crate::logic::gateway::{FlowId, Gateway};
 use crate::logic::guests::{Counted, Guest};
 use crate::logic::rules::{Action, UdpFilter};
@@ -33,6 +34,25 @@ pub enum Admission {
     Silent,
 }
 
+/// The answer to a name, or to its absence.
+enum Judged {
+    Named,
+    Free,
+    /// With the reason.
+    Refused(String),
+}
+
+/// The answer to a connection's first bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// These leave; further ones must be checked.
+    Watch(Vec<u8>),
+    /// These leave, and all that follow.
+    Free(Vec<u8>),
+    /// None leaves, and the connection ends.
+    Refuse,
+}
+
 impl Gateway {
     /// A guest begins a flow.
     pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
@@ -44,12 +64,14 @@ impl Gateway {
         if !self.is_of_guest(from.ip()) {
             return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
         }
+        let mut must_say_name = false;
         if !is_question {
             let verdict = self.settings.rules.check(kind, target, self.names.of(now, guest, to.ip()));
             if verdict.action != Action::Allow {
                 let (action, rule) = (verdict.action, verdict.rule.to_string());
                 return self.deny((kind, from, to), action, rule);
             }
+            must_say_name = kind == FlowKind::Tcp && verdict.rule.allows_names();
         }
         match self.begin(now, kind, from.ip(), target) {
             None => Admission::Refuse(Refusal::Prohibited),
@@ -59,7 +81,96 @@ impl Gateway {
                 }
                 Admission::Questions(id)
             }
-            Some(id) => Admission::Dial(id, target),
+            Some(id) => {
+                if let Some(flow) = self.flows.get_mut(id) {
+                    flow.must_say_name = must_say_name;
+                }
+                Admission::Dial(id, target)
+            }
+        }
+    }
+
+    /// The first bytes of a connection, if they must be checked before one of them leaves
+    /// ([`first_bytes`](Self::first_bytes)).
+    pub(crate) fn must_say_name(&self, id: FlowId) -> Option<FirstBytes> {
+        let flow = self.flows.get(id).filter(|flow| flow.must_say_name)?;
+        Some(FirstBytes::new(flow.to.port()))
+    }
+
+    /// The guest `from` has sent these bytes of its connection, the next of the first ones.
+    pub(crate) fn first_bytes(
+        &mut self,
+        now: Duration,
+        (id, from): (FlowId, SocketAddr),
+        first: &mut FirstBytes,
+        bytes: &[u8],
+    ) -> Passage {
+        first.push(bytes);
+        let mut pass = Vec::new();
+        loop {
+            let found = first.next();
+            if found == Found::More {
+                return Passage::Watch(pass);
+            }
+            match self.judge(now, id, Guest::of(from.ip()), &found) {
+                Judged::Named => pass.append(&mut first.take()),
+                Judged::Free => {
+                    pass.append(&mut first.take_all());
+                    return Passage::Free(pass);
+                }
+                Judged::Refused(why) => {
+                    self.refuse_connection(now, (id, from), why);
+                    return Passage::Refuse;
+                }
+            }
+        }
+    }
+
+    /// Whether a connection may pass that says this.
+    fn judge(&self, now: Duration, id: FlowId, guest: Guest, found: &Found) -> Judged {
+        let (name, is_hidden) = match found {
+            Found::Free | Found::More => return Judged::Free,
+            Found::Name { name, is_hidden } => (Some(name.as_str()), *is_hidden),
+            Found::Wrong(_) => (None, false),
+        };
+        let Some(flow) = self.flows.get(id) else { return Judged::Refused(String::new()) };
+        let mut told = self.names.of(now, guest, self.seen_by_guest(flow.to).ip());
+        let name = name.filter(|name| told.any(|told| told == *name));
+        let verdict = self.settings.rules.check(flow.kind, flow.to, name.into_iter());
+        let by_name = verdict.rule.allows_names();
+        match found {
+            // Another rule allows the address, whatever its name.
+            _ if verdict.action == Action::Allow && !by_name => Judged::Free,
+            _ if verdict.action == Action::Allow && is_hidden && !verdict.rule.allows_ech() => {
+                Judged::Refused(format!("{}: its server name is encrypted (ECH)", verdict.rule))
+            }
+            _ if verdict.action == Action::Allow => Judged::Named,
+            Found::Name { name, .. } => Judged::Refused(format!("{}: it is for {name}", verdict.rule)),
+            Found::Wrong(why) => Judged::Refused(format!("{}: {why}", verdict.rule)),
+            Found::Free | Found::More => Judged::Free,
+        }
+    }
+
+    /// A server has sent something before the guest said a name, which it must say first.
+    pub(crate) fn server_speaks_first(&mut self, now: Duration, (id, from): (FlowId, SocketAddr)) {
+        self.refuse_connection(now, (id, from), "its server speaks first".to_owned());
+    }
+
+    fn refuse_connection(&mut self, now: Duration, (id, guest): (FlowId, SocketAddr), rule: String) {
+        let Some(flow) = self.flows.get(id) else { return };
+        let (kind, to) = (flow.kind, self.seen_by_guest(flow.to));
+        self.counters.denied += 1;
+        self.note(Event::Denied { guest, kind, to, rule });
+        // Both sides are reset.
+        self.happen(now, id, EventKind::Expired);
+    }
+
+    /// Where the guest sees this destination: the host's loopback is at the gateway's address.
+    fn seen_by_guest(&self, to: SocketAddr) -> SocketAddr {
+        let is_own = |own: &&IpAddr| own.is_ipv4() == to.is_ipv4();
+        match to.ip().is_loopback() {
+            true => self.settings.own.iter().find(is_own).map_or(to, |own| SocketAddr::new(*own, to.port())),
+            false => to,
         }
     }
 
@@ -129,5 +240,143 @@ const fn loopback(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::logic::first_bytes::tests::{extension, hello, message, records, server_name};
+    use crate::logic::gateway::Settings;
+    use crate::logic::limits::Amounts;
+    use crate::logic::rules::Rules;
+
+    const SITE: [u8; 4] = [198, 51, 100, 7];
+    const RULES: [&str; 4] =
+        ["deny bad.example.com", "allow *.example.com port 80,443,8080", "allow ech.test ech", "deny any"];
+
+    fn from() -> SocketAddr {
+        SocketAddr::from(([10, 0, 2, 15], 40_000))
+    }
+
+    /// A gateway that has resolved these names to one address.
+    fn gateway(rules: &[&str]) -> Gateway {
+        let rules = Rules::parse(rules.iter().copied()).unwrap();
+        let mut gateway = Gateway::new(Settings { rules, ..Settings::default() });
+        for name in ["a.example.com", "b.example.com", "ech.test", "bad.test"] {
+            let guest = Guest::of(from().ip());
+            gateway.names.learn(
+                Duration::ZERO,
+                guest,
+                &Arc::from(name),
+                SITE.into(),
+                Duration::from_secs(600),
+            );
+        }
+        gateway
+    }
+
+    /// The answer to a connection whose guest sends these bytes.
+    fn passage(gateway: &mut Gateway, port: u16, bytes: &[u8]) -> Passage {
+        let to = SocketAddr::from((SITE, port));
+        let Admission::Dial(id, _) = gateway.admit(Duration::ZERO, FlowKind::Tcp, from(), to) else {
+            panic!("{port}")
+        };
+        gateway.reached(Duration::ZERO, id);
+        gateway.answered(Duration::ZERO, id);
+        let Some(mut first) = gateway.must_say_name(id) else { return Passage::Free(bytes.to_vec()) };
+        let passage = gateway.first_bytes(Duration::ZERO, (id, from()), &mut first, bytes);
+        gateway.closed(id);
+        assert_eq!(gateway.in_use(), Amounts::default());
+        passage
+    }
+
+    fn request(host: &str) -> Vec<u8> {
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+    }
+
+    fn ech(name: &str) -> Vec<u8> {
+        records(&message(&[server_name(name), extension(0xfe0d, &[0; 40])].concat()), 1 << 14)
+    }
+
+    #[test]
+    fn gw_180_a_connection_that_a_name_allows_must_be_for_that_name() {
+        let mut gateway = gateway(&RULES);
+        for (port, bytes, passes) in [
+            (443, hello("a.example.com"), true),
+            (443, hello("B.example.com"), true),
+            // Not told for this address, denied, of no rule, and none.
+            (443, hello("c.example.com"), false),
+            (443, hello("bad.example.com"), false),
+            (443, hello("bad.test"), false),
+            (443, hello("198.51.100.7"), false),
+            (443, records(&message(&[]), 1 << 14), false),
+            (443, b"SSH-2.0-x\r\n".to_vec(), false),
+            (80, request("a.example.com"), true),
+            (80, request("bad.test"), false),
+            (80, request("c.example.com:80"), false),
+            (8_080, request("bad.test"), false),
+            (8_080, hello("bad.test"), false),
+            (8_080, b"SSH-2.0-x\r\n".to_vec(), true),
+            // Encrypted, where one rule allows that and the other does not.
+            (443, ech("a.example.com"), false),
+            (443, ech("ech.test"), true),
+        ] {
+            let denied = gateway.counters().denied;
+            let expected = if passes { Passage::Free(bytes.clone()) } else { Passage::Refuse };
+            assert_eq!(passage(&mut gateway, port, &bytes), expected, "{port} {bytes:?}");
+            assert_eq!(gateway.counters().denied, denied + u64::from(!passes));
+        }
+        let events: Vec<Event> = std::iter::from_fn(|| gateway.poll_event()).collect();
+        let rule = |text: &str| {
+            events.iter().any(|event| matches!(event, Event::Denied { rule, .. } if rule.contains(text)))
+        };
+        assert!(rule("it is for bad.test") && rule("(ECH)") && rule("neither TLS nor HTTP"), "{events:?}");
+    }
+
+    #[test]
+    fn gw_180_nothing_leaves_before_the_name_is_there() {
+        let mut gateway = gateway(&RULES);
+        let (bytes, to) = (hello("a.example.com"), SocketAddr::from((SITE, 443)));
+        let Admission::Dial(id, _) = gateway.admit(Duration::ZERO, FlowKind::Tcp, from(), to) else {
+            panic!()
+        };
+        let mut first = gateway.must_say_name(id).unwrap();
+        for byte in &bytes[..bytes.len() - 1] {
+            let passage = gateway.first_bytes(Duration::ZERO, (id, from()), &mut first, &[*byte]);
+            assert_eq!(passage, Passage::Watch(Vec::new()));
+        }
+        let last = &bytes[bytes.len() - 1..];
+        let passage = gateway.first_bytes(Duration::ZERO, (id, from()), &mut first, last);
+        assert_eq!(passage, Passage::Free(bytes));
+    }
+
+    #[test]
+    fn gw_180_where_another_rule_allows_the_address_any_name_passes() {
+        let bytes = hello("bad.test");
+        for rules in
+            [&["allow *.example.com", "allow 198.51.100.0/24", "deny any"][..], &["allow *.example.com"]]
+        {
+            assert_eq!(passage(&mut gateway(rules), 443, &bytes), Passage::Free(bytes.clone()), "{rules:?}");
+        }
+        // One that is no name's need not say any.
+        let bytes = b"anything".to_vec();
+        assert_eq!(passage(&mut gateway(&["allow any"]), 443, &bytes), Passage::Free(bytes));
+    }
+
+    #[test]
+    fn gw_181_quic_is_not_allowed_by_a_name_alone() {
+        let goes = |rules: &[&str], port| {
+            let to = SocketAddr::from((SITE, port));
+            let admission = gateway(rules).admit(Duration::ZERO, FlowKind::Udp, from(), to);
+            matches!(admission, Admission::Dial(..))
+        };
+        assert!(!goes(&["allow *.example.com", "deny any"], 443));
+        assert!(!goes(&["allow *.example.com port 443", "deny any"], 443));
+        assert!(goes(&["allow *.example.com", "deny any"], 53));
+        assert!(goes(&["allow udp *.example.com port 443", "deny any"], 443));
+        assert!(goes(&["allow *.example.com", "allow udp 198.51.100.0/24", "deny any"], 443));
     }
 }

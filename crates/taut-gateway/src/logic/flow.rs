@@ -213,6 +213,8 @@ pub(crate) struct Flow {
     pub(crate) is_question: bool,
     /// A host outside began it, at a port that the guest has there.
     pub(crate) is_from_outside: bool,
+    /// A rule with a name allowed it, so its first bytes must say a name that a rule allows.
+    pub(crate) must_say_name: bool,
 }
 
 impl Flow {
@@ -235,6 +237,7 @@ impl Flow {
             is_due: false,
             is_question: false,
             is_from_outside: false,
+            must_say_name: false,
         }
     }
 

@@ -339,7 +339,7 @@ impl Gateway {
         self.flows.get(id).map(|flow| flow.stage)
     }
 
-    fn happen(&mut self, now: Duration, id: FlowId, happened: EventKind) -> NextStep {
+    pub(super) fn happen(&mut self, now: Duration, id: FlowId, happened: EventKind) -> NextStep {
         let Some(flow) = self.flows.get_mut(id) else { return NextStep::Wait };
         let was = flow.stage;
         let (stage, then) = was.after(flow.kind, happened);

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod counters;
 pub(crate) mod dns;
 pub(crate) mod event;
+pub(crate) mod first_bytes;
 pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod gateway;

@@ -6,6 +6,7 @@
 //!   drop udp any port 1900                  not answered
 //!   allow *.example.com port 443            what this gateway has told the guest as an address of such a name
 //!   allow db.corp within 10.2.0.0/16        the same, if the address is in that network
+//!   allow x.example.com port 443 ech        the same, if the name is encrypted (ECH), too
 //! ```
 //!
 //! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the
@@ -16,6 +17,10 @@
 //! `within`. A rule that denies a name denies any address of it, and the question for it, too. So does one
 //! that denies any destination: a question is sent to the servers of its domain, with all that it says, so a
 //! guest may resolve only names that a rule before that one mentions.
+//!
+//! A connection that such a rule allows must say a name that it allows before its first byte leaves
+//! (`first_bytes/`). QUIC encrypts its name, so at its port a rule with a name allows UDP only if it says
+//! `udp`.
 //!
 //! **Addresses within addresses.** `::a.b.c.d`, `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052), 6to4 and
 //! `64:ff9b:1::/48` (RFC 8215) lead to an IPv4 address. A rule that denies that one denies these, too; a rule
@@ -74,10 +79,16 @@ pub struct Rule {
     target: Target,
     /// Any port if there is none.
     ports: Vec<RangeInclusive<u16>>,
+    /// The name may be encrypted.
+    ech: bool,
 }
 
 /// The last of the defaults.
-static ALLOW_ANY: Rule = Rule { action: Action::Allow, kind: None, target: Target::Any, ports: Vec::new() };
+static ALLOW_ANY: Rule =
+    Rule { action: Action::Allow, kind: None, target: Target::Any, ports: Vec::new(), ech: false };
+
+/// Where QUIC is.
+const QUIC_PORT: u16 = 443;
 
 /// A list of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,12 +219,26 @@ impl Default for Rules {
 }
 
 impl Rule {
+    /// Whether it allows destinations by their names.
+    pub(crate) const fn allows_names(&self) -> bool {
+        matches!((self.action, &self.target), (Action::Allow, Target::Name { .. }))
+    }
+
+    /// Whether the name may be encrypted.
+    pub(crate) const fn allows_ech(&self) -> bool {
+        self.ech
+    }
+
     fn matches<'a>(&self, kind: FlowKind, to: SocketAddr, mut names: impl Iterator<Item = &'a str>) -> bool {
         let is_port = |port| self.ports.is_empty() || self.ports.iter().any(|ports| ports.contains(&port));
         if self.kind.is_some_and(|own| own != kind) || (kind != FlowKind::Echo && !is_port(to.port())) {
             return false;
         }
         if kind == FlowKind::Echo && !self.ports.is_empty() {
+            return false;
+        }
+        let is_quic = kind == FlowKind::Udp && to.port() == QUIC_PORT;
+        if is_quic && self.allows_names() && self.kind.is_none() {
             return false;
         }
         let ip = to.ip();
@@ -336,8 +361,13 @@ impl FromStr for Rule {
         } else {
             return Err(wrong(&format!("{target} is no network and no name")));
         };
-        let mut chosen = Vec::new();
+        let (mut chosen, mut ech) = (Vec::new(), false);
         while let Some(word) = words.next() {
+            let is_by_name = action == Action::Allow && matches!(target, Target::Name { .. });
+            if word == "ech" && is_by_name && !ech {
+                ech = true;
+                continue;
+            }
             let value = words.next().ok_or_else(|| wrong(&format!("nothing follows {word}")))?;
             match (word, &mut target) {
                 ("port", _) if kind != Some(FlowKind::Echo) && chosen.is_empty() => {
@@ -350,7 +380,7 @@ impl FromStr for Rule {
                 _ => return Err(wrong(&format!("{word} does not belong there"))),
             }
         }
-        Ok(Self { action, kind, target, ports: chosen })
+        Ok(Self { action, kind, target, ports: chosen, ech })
     }
 }
 
@@ -391,7 +421,7 @@ impl fmt::Display for Rule {
                 write!(f, "-{}", ports.end())?;
             }
         }
-        Ok(())
+        f.write_str(if self.ech { " ech" } else { "" })
     }
 }
 

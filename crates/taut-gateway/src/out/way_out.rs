@@ -210,6 +210,18 @@ pub(crate) fn refusal(error: &io::Error) -> Option<Refusal> {
     }
 }
 
+/// Writes all of it.
+pub(crate) async fn write_all(upstream: &impl Upstream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match upstream.try_write_vectored(&[io::IoSlice::new(bytes)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => upstream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// How often a side that cannot announce its end is looked at while the other side makes it wait.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 

@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod apart;
 pub(crate) mod datagrams;
+pub(crate) mod first_bytes;
 pub(crate) mod host_files;
 pub(crate) mod join;
 pub(crate) mod looks;

@@ -17,7 +17,9 @@ use taut::{FlowKind, StackBuilder};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::logic::admission::Passage;
 use crate::logic::event::Event;
+use crate::logic::first_bytes::FirstBytes;
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Gateway, Settings};
@@ -244,6 +246,18 @@ impl Handle {
 
     pub(crate) fn answered(&self) -> NextStep {
         self.server.with(|gateway, now| gateway.answered(now, self.id))
+    }
+
+    pub(crate) fn must_say_name(&self) -> Option<FirstBytes> {
+        self.server.look(|gateway| gateway.must_say_name(self.id))
+    }
+
+    pub(crate) fn first_bytes(&self, from: SocketAddr, first: &mut FirstBytes, bytes: &[u8]) -> Passage {
+        self.server.with(|gateway, now| gateway.first_bytes(now, (self.id, from), first, bytes))
+    }
+
+    pub(crate) fn server_speaks_first(&self, from: SocketAddr) {
+        self.server.with(|gateway, now| gateway.server_speaks_first(now, (self.id, from)));
     }
 
     pub(crate) fn ended(&self, side: Side, how: End) -> NextStep {

@@ -14,6 +14,7 @@ use taut::{IncomingFlow, TcpStream};
 
 use crate::logic::flow::{End, NextStep, Side};
 use crate::out::way_out::{Upstream, WayOut, failure};
+use crate::run::first_bytes::say_name;
 use crate::run::relay::relay;
 use crate::run::server::Handle;
 
@@ -54,12 +55,13 @@ async fn open<W: WayOut>(
     way: Arc<W>,
     flow: Handle,
 ) -> Option<Open<W::Stream>> {
+    let from = incoming.peer_addr();
     let dialled = tokio::select! {
         dialled = way.connect(to) => dialled,
         end = left(&incoming) => {
             // Without the stack there is nobody to leave.
             if end.is_ok() {
-                flow.left(incoming.peer_addr());
+                flow.left(from);
             }
             return None;
         }
@@ -90,6 +92,13 @@ async fn open<W: WayOut>(
     flow.answered();
     // A delayed ACK would hold a request's second write, by Nagle's rule.
     _ = guest.set_quickack(true);
+    if let Some(first) = flow.must_say_name()
+        && !say_name(&guest, &upstream, &flow, (from, first), &[]).await
+    {
+        guest.abort();
+        upstream.abort();
+        return None;
+    }
     Some(Open { guest, upstream, flow })
 }
 

@@ -340,6 +340,49 @@ fn px_9_names_are_resolved_here_and_checked_by_the_rules() {
     world.nothing_is_left();
 }
 
+#[test]
+fn px_31_a_connection_by_a_name_must_be_for_that_name() {
+    let Some((near, far, stack)) = namespaces() else { return };
+    let servers = vec![name_server(&near)];
+    let rules = ["allow *.example.com within 10.50.0.0/15", "deny any"];
+    let settings = Settings { rules: Rules::parse(rules).unwrap(), ..Settings::default() };
+    let listener = near.enter(|| TcpListener::bind(("127.0.0.1", PORT))).unwrap().unwrap();
+    let clients = move || {
+        listener.set_nonblocking(true).unwrap();
+        tokio::net::TcpListener::from_std(listener).unwrap()
+    };
+    let resolver = Resolver { servers, ..Resolver::default() };
+    let way = link(&stack);
+    let world = World::by(near, far, settings, resolver, clients, way, None);
+    let (listener, site) = world.listener(SERVER);
+    for (host, passes) in [("one.example.com", true), ("other.example.org", false)] {
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        for is_early in [false, true] {
+            let target = format!("one.example.com:{}", site.port());
+            let mut client = world.client();
+            let connect = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
+            if is_early {
+                client.write_all(&[connect.as_bytes(), request.as_bytes()].concat()).unwrap();
+            } else {
+                client = world.connect(&target).1;
+                client.write_all(request.as_bytes()).unwrap();
+            }
+            let mut all = Vec::new();
+            let mut served = patient(listener.accept().unwrap().0);
+            if passes {
+                let mut said = vec![0; request.len()];
+                served.read_exact(&mut said).unwrap();
+                assert_eq!(said, request.as_bytes());
+            } else {
+                let end = served.read_to_end(&mut all).unwrap_err();
+                assert_eq!((end.kind(), all.len()), (ErrorKind::ConnectionReset, 0), "{is_early}");
+                assert_eq!(client.read_to_end(&mut all).unwrap_err().kind(), ErrorKind::ConnectionReset);
+            }
+        }
+    }
+    world.nothing_is_left();
+}
+
 /// Writes without end until nothing moves for half a second; returns how much was taken.
 fn fill(stream: &mut TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();

@@ -47,6 +47,8 @@ fn world(own: &[(&str, &str)], rules: &[&str], resolver: Resolver, near: Kernel)
     World::by(near, far, settings, resolver, clients, way, None)
 }
 
+/// A port of servers that speak first.
+const GREETS: u16 = 7;
 const BOTH: [(&str, &str); 2] = [("10.7.0.2/24", "10.7.0.1/24"), ("2001:db8:7::2/64", "2001:db8:7::1/64")];
 
 fn near() -> Option<Kernel> {
@@ -99,12 +101,12 @@ fn name_server(
 }
 
 fn listener(world: &World, address: &str) -> TcpListener {
-    world.far.enter(|| TcpListener::bind((address, 80))).unwrap().unwrap()
+    world.far.enter(|| TcpListener::bind((address, GREETS))).unwrap().unwrap()
 }
 
 /// Where a client that names `name` arrives: the code of SOCKS5, or what the server sends.
 fn reached(world: &World, name: &str) -> Result<char, u8> {
-    let (code, mut client) = world.named(name, 80);
+    let (code, mut client) = world.named(name, GREETS);
     if code != 0 {
         return Err(code);
     }
