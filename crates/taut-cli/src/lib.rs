@@ -5,7 +5,7 @@
 //! | `compare/` | `taut compare`: rounds of measurements, their links, the work, the table, the load of others |
 //! | `demo/` | `taut demo`: an uplink, a bad line, published results, costs; the page |
 //! | `talk/` | `taut send`, `recv`, `get`, `serve` |
-//! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them; `taut wg` |
+//! | `net/` | `taut gateway`, `taut proxy`, and the sandbox around them; taut as pasta and slirp4netns; `taut wg` |
 //! | `observe/` | `taut ss`, `nstat`, `metrics`, `explain`, `top`, `replay` |
 //! | `change/` | `taut sysctl`, `qdisc`, `addr`, `route`, `mtu` |
 //! | `dash/` | `taut dash`: sampler, feed, server, page |
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use shared::exit::{main_of, program, with_examples};
+use shared::exit::{exit_code, main_by, main_of, program, with_examples};
 use taut_core::congestion::{Definition, Registry};
 
 /// A TCP stack in userspace, on a TUN interface of this machine.
@@ -128,7 +128,15 @@ pub fn main() -> ExitCode {
 /// threads: `gateway --run` and `--netns` make their guest by `fork(2)`, and refuse if there are any.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
-    let first = std::env::args_os().nth(1).unwrap_or_default();
+    let given: Vec<_> = std::env::args_os().collect();
+    if let Some(found) = net::drop_in::find(&given) {
+        return match found {
+            Ok(Some(found)) => drop_in(definitions, found),
+            Ok(None) => ExitCode::SUCCESS,
+            Err(error) => exit_code(Err(error)),
+        };
+    }
+    let first = given.into_iter().nth(1).unwrap_or_default();
     if first == "gateway" {
         return main_of(definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {
             let GatewayCommand::Gateway(args) = &cli.command;
@@ -137,6 +145,16 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
     }
     let whole = help::grouped(Cli::command());
     main_of(definitions, whole, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
+}
+
+/// `taut gateway` in the place of another program.
+fn drop_in(definitions: &[Definition], found: net::drop_in::DropIn) -> ExitCode {
+    let net::drop_in::DropIn { arguments, manner } = found;
+    main_by(arguments, definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {
+        let GatewayCommand::Gateway(args) = &cli.command;
+        args.begin(manner)?;
+        net::gateway::run(args)
+    })
 }
 
 fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {

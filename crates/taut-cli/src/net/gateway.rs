@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -24,6 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Inside};
+use crate::net::drop_in::api::Api;
+use crate::net::drop_in::manner::Manner;
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
@@ -108,6 +110,8 @@ pub(crate) struct GatewayArgs {
     log: LogArgs,
     #[command(flatten)]
     control: ControlArgs,
+    #[arg(skip)]
+    manner: OnceLock<Manner>,
     /// The command, and its arguments
     #[arg(help_heading = "Guest", last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -202,7 +206,21 @@ impl GatewayArgs {
         };
         let sources =
             guests.iter().filter_map(|guest| IpPrefix::new(guest.address(), guest.prefix())).collect();
-        self.rules.settings(&config, Settings { own, sources, ..Settings::default() })
+        let Manner { dns_at, mapped, .. } = self.manner();
+        let (dns_at, mapped) = (dns_at.clone(), mapped.clone());
+        self.rules.settings(&config, Settings { own, sources, dns_at, mapped, ..Settings::default() })
+    }
+
+    /// Begins and ends in this manner.
+    ///
+    /// # Errors
+    /// Those of [`Manner::begin`].
+    pub(crate) fn begin(&self, manner: Manner) -> anyhow::Result<()> {
+        self.manner.get_or_init(|| manner).begin()
+    }
+
+    fn manner(&self) -> &Manner {
+        self.manner.get_or_init(Manner::default)
     }
 
     fn options() -> clap::Command {
@@ -306,6 +324,13 @@ const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH,
 const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
                        net.ipv4.ping_group_range='0 2147483647'";
 
+/// Logs that guests cannot ping.
+fn look_for_pings() {
+    if !pings_are_allowed() {
+        say(Level::Warn, "no-ping", NO_PING);
+    }
+}
+
 /// Arguments that make no sense together.
 fn check(args: &GatewayArgs, has_guest: bool) -> anyhow::Result<()> {
     if !has_guest && args.tun.is_none() {
@@ -379,9 +404,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         orders = Some(inside.orders);
     }
     log::serve();
-    if !pings_are_allowed() {
-        say(Level::Warn, "no-ping", NO_PING);
-    }
+    look_for_pings();
     let runtime = if args.threads > 1 {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(args.threads.into())
@@ -422,6 +445,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
                 }
             });
         }
+        tasks.spawn(Api::new(server.clone(), stack.clone(), target).serve(args.manner().take_api()));
         tasks.spawn(way.serve(&server, &stack)?);
         let failed = async {
             let end = tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from));
@@ -466,6 +490,13 @@ async fn serve_until(
     orders: Option<&Orders>,
     serving: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
+    args.manner().ready();
+    let serving = async {
+        tokio::select! {
+            end = serving => end,
+            () = args.manner().ended() => Ok(()),
+        }
+    };
     let Some(orders) = orders else {
         let asked = ended_by_signal(args.file.config.is_some())?;
         return tokio::select! {

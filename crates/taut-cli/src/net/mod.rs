@@ -1,6 +1,7 @@
 //! Networks for others: the gateway and the proxy.
 
 pub(crate) mod confined;
+pub(crate) mod drop_in;
 pub(crate) mod gateway;
 pub(crate) mod gateway_config;
 pub(crate) mod gateway_end;

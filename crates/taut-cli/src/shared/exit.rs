@@ -2,6 +2,7 @@
 //!
 //! Called by `taut` itself, and by the lab as a program of its own.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -21,6 +22,17 @@ pub(crate) fn main_of<P: Parser>(
     renamed: impl Fn(&str, &str) -> String,
     run: impl FnOnce(&P, &Registry) -> anyhow::Result<()>,
 ) -> ExitCode {
+    main_by(std::env::args_os().collect(), definitions, command, renamed, run)
+}
+
+/// The same with these arguments.
+pub(crate) fn main_by<P: Parser>(
+    given: Vec<OsString>,
+    definitions: &[Definition],
+    command: clap::Command,
+    renamed: impl Fn(&str, &str) -> String,
+    run: impl FnOnce(&P, &Registry) -> anyhow::Result<()>,
+) -> ExitCode {
     let name = program();
     let mut controllers = Registry::default();
     for definition in definitions {
@@ -29,7 +41,7 @@ pub(crate) fn main_of<P: Parser>(
         }
     }
     let command = with_examples(command, &|help| renamed(help, &name));
-    let (arguments, file) = match config_file::arguments(&command, std::env::args_os().collect()) {
+    let (arguments, file) = match config_file::arguments(&command, given) {
         Ok(arguments) => arguments,
         Err(error) => return exit_code(Err(error)),
     };

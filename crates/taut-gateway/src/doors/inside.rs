@@ -223,6 +223,8 @@ fn build(plan: &Plan) -> io::Result<Tun> {
         }
         Enter::Path(path) => enter(&open(path)?, path)?,
     }
+    // A namespace that another program has made may have left it down.
+    Interface::open("lo")?.set_up()?;
     let options = TunOptions { mtu: plan.mtu, ..TunOptions::default() };
     let tun = Tun::open(&plan.interface, &options)?;
     let interface = Interface::open(tun.name())?;

@@ -14,7 +14,7 @@ use taut::{FlowKind, Refusal};
 use crate::logic::event::Event;
 use crate::logic::first_bytes::{FirstBytes, Found};
 use crate::logic::flow::{DNS_PORT, EventKind};
-use crate::logic::gateway::{FlowId, Gateway};
+use crate::logic::gateway::{FlowId, Gateway, Settings};
 use crate::logic::guests::{Counted, Guest};
 use crate::logic::rules::{Action, UdpFilter};
 
@@ -58,9 +58,8 @@ impl Gateway {
     pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
         let guest = Guest::of(from.ip());
         self.count_kind(kind);
-        let is_own = self.settings.own.contains(&to.ip());
+        let (is_own, target) = self.target(to);
         let is_question = is_own && kind != FlowKind::Echo && to.port() == DNS_PORT;
-        let target = if is_own { SocketAddr::new(loopback(to.ip()), to.port()) } else { to };
         if !self.is_of_guest(from.ip()) {
             return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
         }
@@ -165,6 +164,16 @@ impl Gateway {
         self.happen(now, id, EventKind::Expired);
     }
 
+    /// Whether a destination is the gateway itself, and where it is: the gateway's addresses are the host's
+    /// loopback, and others may stand for addresses of the host's.
+    fn target(&self, to: SocketAddr) -> (bool, SocketAddr) {
+        let Settings { own, dns_at, mapped, .. } = &self.settings;
+        let is_own = own.iter().chain(dns_at).any(|own| *own == to.ip());
+        let mapped = mapped.iter().find(|(seen, _)| *seen == to.ip()).map_or(to.ip(), |(_, real)| *real);
+        let ip = if is_own { loopback(to.ip()) } else { mapped };
+        (is_own, SocketAddr::new(ip, to.port()))
+    }
+
     /// Where the guest sees this destination: the host's loopback is at the gateway's address.
     fn seen_by_guest(&self, to: SocketAddr) -> SocketAddr {
         let is_own = |own: &&IpAddr| own.is_ipv4() == to.is_ipv4();
@@ -249,7 +258,6 @@ mod tests {
 
     use super::*;
     use crate::logic::first_bytes::tests::{extension, hello, message, records, server_name};
-    use crate::logic::gateway::Settings;
     use crate::logic::limits::Amounts;
     use crate::logic::rules::Rules;
 

@@ -45,6 +45,10 @@ pub struct Settings {
     pub udp_filter: UdpFilter,
     /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
     pub own: Vec<IpAddr>,
+    /// Further addresses at which the gateway's name server answers guests.
+    pub dns_at: Vec<IpAddr>,
+    /// Addresses that guests see, and those of this host that they stand for.
+    pub mapped: Vec<(IpAddr, IpAddr)>,
     /// The networks in which guests are: a flow from another source is refused. Any if there is none.
     pub sources: Vec<IpPrefix>,
 }

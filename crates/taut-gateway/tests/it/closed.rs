@@ -1,5 +1,7 @@
-//! Destinations and sources that are closed to a guest by default: GW-170 to 174 of
+//! Destinations and sources that are closed to a guest by default: GW-170 to 174 and 196 of
 //! `docs/spec/gateway.md`.
+
+use std::net::IpAddr;
 
 use taut::FlowKind::{self, Echo, Tcp, Udp};
 use taut::Refusal;
@@ -174,4 +176,27 @@ fn gw_174_a_question_for_a_name_that_no_rule_allows_is_refused() {
         "{event:?}"
     );
     assert_eq!(gateway.in_use().questions, 0);
+}
+
+#[test]
+fn gw_196_further_addresses_of_the_name_server_and_of_this_host() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let mut gateway = Gateway::new(Settings {
+        own: vec![ip("10.0.2.2")],
+        dns_at: vec![ip("169.254.1.1")],
+        mapped: vec![(ip("169.254.1.2"), ip("198.51.100.9")), (ip("169.254.1.3"), ip("127.0.0.1"))],
+        ..Settings::default()
+    });
+    let mut admitted =
+        |kind, to, port| gateway.admit(secs(0), kind, address("10.0.2.15", 4_000), address(to, port));
+    for kind in [Tcp, Udp] {
+        assert!(matches!(admitted(kind, "169.254.1.1", 53), Admission::Questions(_)));
+        // The same rules as for the address that it stands for.
+        let there = admitted(kind, "169.254.1.2", 80);
+        assert!(matches!(there, Admission::Dial(_, to) if to == address("198.51.100.9", 80)), "{there:?}");
+        for (to, port) in [("169.254.1.1", 80), ("169.254.1.3", 80), ("169.254.1.4", 53)] {
+            assert_eq!(admitted(kind, to, port), Admission::Refuse(Refusal::Prohibited), "{to}");
+        }
+    }
+    assert_eq!(admitted(Echo, "169.254.1.1", 53), Admission::Refuse(Refusal::Prohibited));
 }

@@ -9,6 +9,7 @@ mod config_file;
 mod confinement;
 mod dash;
 mod demo;
+mod drop_in;
 mod gateway;
 mod gateway_guest;
 mod gateway_load;

@@ -1,0 +1,155 @@
+//! The API socket of slirp4netns: `add_hostfwd`, `list_hostfwd`, `remove_hostfwd`. A client sends one JSON
+//! object and gets one (slirp4netns(1), "API SOCKET"). Called by `gateway.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+use taut::{FlowKind, Stack};
+use taut_gateway::{ClientAddress, Forward, ForwardTarget, Server};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// The longest request.
+const LONGEST: usize = 8 << 10;
+/// How long a client may take for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The ports of the host that clients have added.
+pub(crate) struct Api {
+    server: Server,
+    stack: Stack,
+    target: ForwardTarget,
+    open: BTreeMap<u64, (HostForward, AbortHandle)>,
+    last: u64,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    execute: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Proto {
+    Tcp,
+    Udp,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct HostForward {
+    proto: Proto,
+    #[serde(default = "any", deserialize_with = "address")]
+    host_addr: IpAddr,
+    host_port: u16,
+    #[serde(default = "any", deserialize_with = "address")]
+    guest_addr: IpAddr,
+    guest_port: u16,
+}
+
+const fn any() -> IpAddr {
+    IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)
+}
+
+/// Podman sends an empty text for any address.
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() { Ok(any()) } else { text.parse().map_err(D::Error::custom) }
+}
+
+impl Api {
+    pub(crate) const fn new(server: Server, stack: Stack, target: ForwardTarget) -> Self {
+        Self { server, stack, target, open: BTreeMap::new(), last: 0 }
+    }
+
+    /// Serves clients, one after the other, if there is a socket.
+    pub(crate) async fn serve(mut self, socket: Option<UnixListener>) -> io::Error {
+        let Some(socket) = socket else { return std::future::pending().await };
+        let socket = match tokio::net::UnixListener::from_std(socket) {
+            Ok(socket) => socket,
+            Err(error) => return error,
+        };
+        loop {
+            match socket.accept().await {
+                Ok((client, _)) => _ = timeout(PATIENCE, self.client(client)).await,
+                // No descriptor is left: another time.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    async fn client(&mut self, mut client: UnixStream) -> io::Result<()> {
+        let mut text = Vec::new();
+        let answer = loop {
+            if client.read_buf(&mut text).await? == 0 || text.len() > LONGEST {
+                break refusal("bad request: it is not a JSON object");
+            }
+            match serde_json::from_slice::<Request>(&text) {
+                Ok(request) => break self.answer(request).unwrap_or_else(|error| refusal(&error)),
+                Err(error) if error.is_eof() => {}
+                Err(error) => break refusal(&format!("bad request: {error}")),
+            }
+        };
+        client.write_all(answer.to_string().as_bytes()).await
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Value, String> {
+        let wrong = |error: serde_json::Error| format!("bad request: {}: {error}", request.execute);
+        match &*request.execute {
+            "add_hostfwd" => {
+                let forward = serde_json::from_value(request.arguments).map_err(wrong)?;
+                self.add(forward).map(|id| json!({ "return": { "id": id } }))
+            }
+            "list_hostfwd" => {
+                let entry = |(id, (forward, _)): (&u64, &(HostForward, AbortHandle))| {
+                    let mut entry = json!(forward);
+                    entry["id"] = json!(id);
+                    entry
+                };
+                Ok(json!({ "return": { "entries": self.open.iter().map(entry).collect::<Vec<_>>() } }))
+            }
+            "remove_hostfwd" => {
+                let id = request.arguments["id"].as_u64().ok_or("bad request: remove_hostfwd: no id")?;
+                let (_, open) = self.open.remove(&id).ok_or("bad request: remove_hostfwd: no such id")?;
+                open.abort();
+                Ok(json!({ "return": {} }))
+            }
+            other => Err(format!("bad request: no command {other}")),
+        }
+    }
+
+    fn add(&mut self, mut forward: HostForward) -> Result<u64, String> {
+        let guest = self.target.address;
+        if forward.guest_addr.is_unspecified() {
+            forward.guest_addr = guest;
+        }
+        if forward.guest_addr != guest {
+            return Err(format!(
+                "bad request: add_hostfwd: guest_addr {} is not {guest}",
+                forward.guest_addr
+            ));
+        }
+        let kind = if forward.proto == Proto::Tcp { FlowKind::Tcp } else { FlowKind::Udp };
+        let at = SocketAddr::new(forward.host_addr, forward.host_port);
+        let one =
+            Forward { kind, at, port: forward.guest_port, is_any: false, client: ClientAddress::default() };
+        let opened = self.server.forward_port(&self.stack, self.target.clone(), one);
+        let serving = opened.map_err(|error| format!("bad request: add_hostfwd: {error}"))?;
+        self.last += 1;
+        self.open.insert(self.last, (forward, tokio::spawn(serving).abort_handle()));
+        Ok(self.last)
+    }
+}
+
+fn refusal(why: &str) -> Value {
+    json!({ "error": { "desc": why } })
+}

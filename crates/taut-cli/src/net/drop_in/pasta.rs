@@ -1,0 +1,257 @@
+//! `pasta` by name: its command line in the words of `taut gateway`. Each option of pasta(1) is a row of the
+//! table; one that is not there has no equivalent, and is refused by name. docs/guide/coming-from.md has the
+//! same table in words. Called by `mod.rs`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+
+use super::manner::host_address;
+use super::words::{Row, To, Translated, help, translate};
+
+const USAGE: &str = "Usage: pasta [OPTION]... [-- COMMAND [ARG]...]\n       pasta [OPTION]... PID\n       \
+                     pasta [OPTION]... --netns PATH|NAME\n\nThe options of pasta(1) that taut has. It also reads the \
+                     configuration file of taut gateway,\nwhich may have rules.";
+
+const fn row(short: char, long: &'static str, to: To, help: &'static str) -> Row {
+    Row { short: if short == ' ' { None } else { Some(short) }, long, to, help }
+}
+
+const ROWS: &[Row] = &[
+    row('q', "quiet", To::Flag(|to| to.quiet = true), "log errors only"),
+    row('d', "debug", To::Nothing, "nothing"),
+    row(' ', "trace", To::Nothing, "nothing"),
+    row('e', "stderr", To::Nothing, "nothing: the log is on standard error"),
+    row('f', "foreground", To::Flag(|to| to.foreground = true), "stay in the foreground"),
+    row('l', "log-file", To::Value(log_file), "log to this file only"),
+    row(' ', "log-size", To::NothingWithValue, "nothing: the log is bounded in time"),
+    row('P', "pid", To::Value(pid), "write the number of the process to this file"),
+    row('m', "mtu", To::Option("--mtu"), "MTU of the guest's interface"),
+    row('a', "address", To::Value(address), "the guest's address, once per family"),
+    row('n', "netmask", To::Value(netmask), "its mask, in bits or with dots"),
+    row('g', "gateway", To::Option("--gateway"), "the gateway's address"),
+    row('I', "ns-ifname", To::Option("--interface"), "name of the guest's interface"),
+    row('D', "dns", To::Value(none), "none only: guests have the name server of --dns-forward"),
+    row(' ', "dns-forward", To::Value(dns_forward), "answer queries at this address, too"),
+    row(' ', "dns-host", To::Option("--dns"), "name server of the host"),
+    row('S', "search", To::Value(none), "none only"),
+    row(' ', "no-dhcp-dns", To::Nothing, "nothing: a namespace has no DHCP"),
+    row(' ', "no-dhcp-search", To::Nothing, "nothing"),
+    row(' ', "no-tcp", To::Words(&["--rule", "deny tcp any"]), "the rule \"deny tcp any\""),
+    row(' ', "no-udp", To::Words(&["--rule", "deny udp any"]), "the rule \"deny udp any\""),
+    row(' ', "no-icmp", To::Words(&["--rule", "deny ping any"]), "the rule \"deny ping any\""),
+    row(' ', "no-dhcp", To::Nothing, "nothing"),
+    row(' ', "no-ndp", To::Nothing, "nothing: the interface has no neighbours"),
+    row(' ', "no-dhcpv6", To::Nothing, "nothing"),
+    row(' ', "no-ra", To::Nothing, "nothing"),
+    row(' ', "no-map-gw", To::Flag(|to| to.no_host_loopback = true), "close the host's loopback"),
+    row(' ', "map-host-loopback", To::Value(none), "none only"),
+    row(' ', "map-guest-addr", To::Value(map_guest_addr), "this host at this address"),
+    row('4', "ipv4-only", To::Flag(|to| to.only_v4 = true), "IPv4 only"),
+    row('6', "ipv6-only", To::Flag(|to| to.only_v6 = true), "IPv6 only"),
+    row('t', "tcp-ports", To::Value(|to, spec| ports(to, "-t", spec)), "ports of the host to the guest"),
+    row('u', "udp-ports", To::Value(|to, spec| ports(to, "-u", spec)), "the same for UDP"),
+    row('T', "tcp-ns", To::Value(none), "none only: the host's loopback stays closed"),
+    row('U', "udp-ns", To::Value(none), "none only"),
+    row(' ', "netns", To::Value(netns), "the namespace, by path or name"),
+    row(' ', "netns-only", To::Nothing, "nothing: of a path, the network namespace is entered"),
+    row(' ', "no-netns-quit", To::Flag(|to| to.manner.stays = true), "outlive the namespace"),
+    row(' ', "config-net", To::Nothing, "nothing: addresses and routes are always set"),
+    row(' ', "no-copy-routes", To::Nothing, "nothing: none is copied"),
+    row(' ', "no-copy-addrs", To::Nothing, "nothing"),
+    row(' ', "no-splice", To::Nothing, "nothing"),
+];
+
+/// Translates pasta's words.
+///
+/// # Errors
+/// The first one that has no equivalent.
+pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
+    let mut to = translate("pasta", ROWS, args)?;
+    let pid = to.rest.first().filter(|_| to.netns.is_none() && to.rest.len() == 1);
+    let pid = pid.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit())).cloned();
+    let guests = guests(&to)?;
+    to.words.extend(guests.iter().flat_map(|guest| ["--guest".to_owned(), guest.clone()]));
+    if !to.no_host_loopback {
+        to.add(&["--host-loopback"]);
+    }
+    let place = to.netns.clone().or(pid);
+    // In the background nothing reads standard error.
+    let is_read = to.foreground || place.is_none() || to.manner.log_file.is_some();
+    if to.quiet || !is_read {
+        to.add(&["--quiet"]);
+    }
+    match place {
+        Some(place) => {
+            to.manner.place = Some(place.clone());
+            to.manner.background = !to.foreground;
+            to.add(&["--netns", &place]);
+        }
+        None => {
+            let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+            let command = if to.rest.is_empty() { vec![shell] } else { to.rest.clone() };
+            to.add(&["--run", "--"]);
+            to.words.extend(command);
+        }
+    }
+    Ok(to)
+}
+
+/// The table.
+pub(super) fn usage() -> String {
+    help(USAGE, ROWS)
+}
+
+fn guests(to: &Translated) -> anyhow::Result<Vec<String>> {
+    if to.addresses.is_empty() {
+        return Ok(match (to.only_v4, to.only_v6) {
+            (true, true) => bail!("-4 and -6 exclude each other"),
+            (true, false) => vec!["10.0.2.15/24".to_owned()],
+            (false, true) => vec!["fd74:6175:7400::15/64".to_owned()],
+            (false, false) => Vec::new(),
+        });
+    }
+    let one = |text: &String| {
+        if text.contains('/') {
+            return Ok(text.clone());
+        }
+        let address: IpAddr = text.parse().with_context(|| format!("{text} is not an address"))?;
+        let usual = if address.is_ipv4() { to.prefix.unwrap_or(24) } else { 64 };
+        Ok(format!("{address}/{usual}"))
+    };
+    to.addresses.iter().map(one).collect()
+}
+
+fn address(to: &mut Translated, text: &str) -> anyhow::Result<()> {
+    to.addresses.push(text.to_owned());
+    Ok(())
+}
+
+fn netmask(to: &mut Translated, text: &str) -> anyhow::Result<()> {
+    let bits = match text.parse::<std::net::Ipv4Addr>() {
+        Ok(mask) if mask.to_bits().leading_ones() == mask.to_bits().count_ones() => {
+            mask.to_bits().count_ones() as u8
+        }
+        Ok(_) => bail!("{text} is not a mask"),
+        Err(_) => text.parse().ok().filter(|bits| *bits <= 32).context("a mask is bits or an address")?,
+    };
+    to.prefix = Some(bits);
+    Ok(())
+}
+
+fn log_file(to: &mut Translated, path: &str) -> anyhow::Result<()> {
+    to.manner.log_file = Some(PathBuf::from(path));
+    Ok(())
+}
+
+fn pid(to: &mut Translated, path: &str) -> anyhow::Result<()> {
+    to.manner.pid_file = Some(PathBuf::from(path));
+    Ok(())
+}
+
+fn none(_: &mut Translated, value: &str) -> anyhow::Result<()> {
+    match value {
+        "none" | "" => Ok(()),
+        other => bail!("{other} has no equivalent in taut; leave the option out, or write none"),
+    }
+}
+
+fn dns_forward(to: &mut Translated, address: &str) -> anyhow::Result<()> {
+    if address != "none" {
+        to.manner.dns_at.push(address.parse().with_context(|| format!("{address} is not an address"))?);
+    }
+    Ok(())
+}
+
+fn map_guest_addr(to: &mut Translated, address: &str) -> anyhow::Result<()> {
+    if address != "none" {
+        let seen: IpAddr = address.parse().with_context(|| format!("{address} is not an address"))?;
+        // Without a network, this host has no address to map.
+        to.manner.mapped.extend(host_address(seen).map(|own| (seen, own)));
+    }
+    Ok(())
+}
+
+fn netns(to: &mut Translated, place: &str) -> anyhow::Result<()> {
+    to.netns = Some(if place.contains('/') { place.to_owned() } else { format!("/run/netns/{place}") });
+    Ok(())
+}
+
+/// `[ADDRESS[%INTERFACE]/]PORTS`, where PORTS are those of `taut gateway`. Without an address pasta listens
+/// at each of the host's.
+fn ports(to: &mut Translated, option: &str, spec: &str) -> anyhow::Result<()> {
+    if spec == "none" {
+        return Ok(());
+    }
+    let (address, ports) = spec.rsplit_once('/').unwrap_or(("0.0.0.0", spec));
+    if address.contains('%') {
+        bail!("{spec}: taut does not bind to an interface; give its address");
+    }
+    let address: IpAddr = address.parse().with_context(|| format!("{spec}: {address} is not an address"))?;
+    let text = if address.is_ipv6() { format!("[{address}]:{ports}") } else { format!("{address}:{ports}") };
+    to.add(&[option, &text]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> anyhow::Result<Translated> {
+        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn gw_190_the_line_of_podman() {
+        let to = words(
+            "--config-net -t 127.0.0.1/8080-8081:80-81 -t 9000-9000:90-90 -u ::1/53:53 --dns-forward 169.254.1.1 \
+             -t none -u none -T none -U none --no-map-gw --quiet --netns /run/user/0/netns/netns-1 \
+             --map-guest-addr 169.254.1.2",
+        );
+        let to = to.unwrap();
+        assert_eq!(
+            to.words.join(" "),
+            "-t 127.0.0.1:8080-8081:80-81 -t 0.0.0.0:9000-9000:90-90 -u [::1]:53:53 --quiet --netns \
+             /run/user/0/netns/netns-1"
+        );
+        assert!(to.manner.background && !to.manner.stays);
+        assert_eq!(to.manner.dns_at, ["169.254.1.1".parse::<IpAddr>().unwrap()]);
+        assert!(to.manner.mapped.iter().all(|(seen, _)| seen.to_string() == "169.254.1.2"));
+    }
+
+    #[test]
+    fn gw_190_other_lines() {
+        for (line, expected) in [
+            ("-f --no-map-gw 4711", "--netns 4711"),
+            (
+                "-f -m 1500 -a 10.1.0.5 -n 255.255.0.0 -g 10.1.0.1 -I tap0 4711",
+                "--mtu 1500 --gateway 10.1.0.1 --interface tap0 --guest 10.1.0.5/16 --host-loopback --netns 4711",
+            ),
+            ("-4 --no-map-gw -- ip addr", "--guest 10.0.2.15/24 --run -- ip addr"),
+            ("-fq4 --no-map-gw --netns=blue", "--guest 10.0.2.15/24 --quiet --netns /run/netns/blue"),
+            ("--no-udp --no-map-gw -t auto -f 1", "--rule deny udp any -t 0.0.0.0:auto --netns 1"),
+            ("--no-map-gw --dns-host 192.0.2.53 -f 1", "--dns 192.0.2.53 --netns 1"),
+        ] {
+            assert_eq!(words(line).unwrap().words.join(" "), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn gw_190_what_is_not_mapped_is_named() {
+        for (line, named) in [
+            ("--vhost-user 1", "--vhost-user"),
+            ("-Z 1", "-Z"),
+            ("--userns /x 1", "--userns"),
+            ("-T auto 1", "--tcp-ns: auto has no equivalent"),
+            ("--map-host-loopback 169.254.1.3 1", "--map-host-loopback: 169.254.1.3 has no equivalent"),
+            ("-t 10.0.0.1%eth0/80 1", "does not bind to an interface"),
+            ("-n 255.0.255.0 1", "is not a mask"),
+            ("--mtu", "--mtu needs a value"),
+            ("--quiet=1 1", "takes no value"),
+        ] {
+            let error = format!("{:#}", words(line).unwrap_err());
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194 and 195 of
+//! `docs/spec/gateway.md`.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use taut_testbed::eventually;
+
+use super::gateway_operations::{SERVER, lab};
+use super::support::{Lab, taut};
+
+/// A network namespace that a file stands for, as podman makes it.
+struct Namespace(PathBuf);
+
+impl Namespace {
+    fn new(lab: &Lab, name: &str) -> Self {
+        let path = lab.dir.join(name);
+        std::fs::write(&path, "").unwrap();
+        let made = Command::new("unshare").arg(format!("--net={}", path.display())).arg("true").status();
+        assert!(made.unwrap().success());
+        Self(path)
+    }
+
+    /// Runs a script in it.
+    fn run(&self, script: &str) -> String {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.0.display())).args(["sh", "-c", script]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    fn remove(&self) {
+        if self.0.exists() {
+            _ = Command::new("umount").arg("-l").arg(&self.0).status();
+            _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// A server that greets; what it listens at.
+fn hello(lab: &Lab, at: &str) -> SocketAddr {
+    let listener = lab.kernel.enter(|| TcpListener::bind((at, 0))).unwrap().unwrap();
+    let place = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            _ = stream.write_all(b"hello");
+        }
+    });
+    place
+}
+
+fn is_there(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const READ: &str = "import socket,sys\n\
+    s=socket.create_connection((sys.argv[1],int(sys.argv[2])),20); print(s.recv(5).decode())\n";
+
+fn read(to: SocketAddr) -> String {
+    format!("python3 -c \"{READ}\" {} {}", to.ip(), to.port())
+}
+
+#[test]
+fn gw_194_pasta_by_name_serves_a_namespace_and_ends_with_it() {
+    let Some(lab) = lab("drop-in-pasta", &["unshare", "nsenter", "umount", "python3", "dig"]) else { return };
+    // A route to anywhere, so that this host has an address of its own.
+    lab.kernel.run("ip link add wan0 type veth peer name wan1").unwrap();
+    lab.kernel.run("ip address add 192.0.2.9/24 dev wan0").unwrap();
+    for name in ["wan0", "wan1"] {
+        lab.kernel.run(&format!("ip link set {name} up")).unwrap();
+    }
+    lab.kernel.run("ip route add default via 192.0.2.1").unwrap();
+    let (place, own) = (hello(&lab, SERVER), hello(&lab, "192.0.2.9"));
+    let local = hello(&lab, "127.0.0.1");
+    let dns = lab.kernel.enter(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
+    let server = dns.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut message = [0; 4_096];
+        while let Ok((len, from)) = dns.recv_from(&mut message) {
+            // REFUSED: the host has been queried.
+            (message[2], message[3]) = (0x80, 5);
+            _ = dns.send_to(&message[..len], from);
+        }
+    });
+    let link = lab.dir.join("pasta");
+    symlink(env!("CARGO_BIN_EXE_taut"), &link).unwrap();
+    for by_name in [true, false] {
+        let namespace = Namespace::new(&lab, "netns-1");
+        let (pid, log) = (lab.dir.join("pid"), lab.dir.join("log"));
+        let mut pasta = if by_name { Command::new(&link) } else { taut(&["pasta"]) };
+        pasta.args(["--config-net", "-t", "127.0.0.1/7070-7070:80-80", "-t", "7071:80"]);
+        pasta.args(["--dns-forward", "169.254.1.1", "-t", "none", "-u", "none", "-T", "none", "-U", "none"]);
+        pasta.args(["--no-map-gw", "--quiet", "--netns"]).arg(&namespace.0);
+        pasta.args(["--map-guest-addr", "169.254.1.2", "--dns-host", &server, "-P"]).arg(&pid);
+        if !by_name {
+            pasta.arg("-l").arg(&log);
+        }
+        // Ready when it returns, and its output is closed then, or this would wait.
+        let output = lab.output(pasta.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let gateway: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        assert!(is_there(gateway));
+        assert_eq!(namespace.run(&read(place)), "hello\n");
+        // This host, by the address that stands for it; its loopback is closed.
+        let mapped = SocketAddr::from(([169, 254, 1, 2], own.port()));
+        assert_eq!(namespace.run(&read(mapped)), "hello\n");
+        let closed = SocketAddr::from(([10, 0, 2, 2], local.port()));
+        assert!(namespace.run(&read(closed)).contains("No route to host"));
+        let status =
+            namespace.run("dig +tries=1 +time=20 @169.254.1.1 www.example | grep -o 'status: [A-Z]*'");
+        assert_eq!(status, "status: REFUSED\n");
+        assert!(namespace.run("ip -o link show lo").contains("LOOPBACK,UP"));
+        // Ports, at an address and at all.
+        let inner = format!(
+            "import socket;s=socket.create_server(('0.0.0.0',80));open('{}','w')\n\
+             while 1: s.accept()[0].send(b'inner')",
+            lab.dir.join("ready").display()
+        );
+        let mut service = Command::new("nsenter");
+        service.arg(format!("--net={}", namespace.0.display())).args(["python3", "-c", &inner]);
+        let service = lab.spawn(&mut service);
+        eventually("the service listens", || lab.dir.join("ready").exists());
+        for at in ["127.0.0.1:7070", "127.0.0.1:7071", "192.0.2.9:7071"] {
+            let mut client = lab.kernel.enter(|| TcpStream::connect(at)).unwrap().unwrap();
+            let mut first = [0; 5];
+            client.read_exact(&mut first).unwrap();
+            assert_eq!(&first, b"inner", "{at}");
+        }
+        let refused = |at| lab.kernel.enter(|| TcpStream::connect(at)).unwrap().is_err();
+        assert!(refused("192.0.2.9:7070"));
+        // Its end: the processes, and the ports.
+        drop(service);
+        namespace.remove();
+        eventually("the gateway has ended", || !is_there(gateway));
+        assert!(refused("127.0.0.1:7070") && refused("192.0.2.9:7071"));
+        std::fs::remove_file(lab.dir.join("ready")).unwrap();
+    }
+    // Errors are on standard error, before the caller's process ends.
+    for (words, why) in [
+        (&["--netns", "/no/such/file"][..], "/no/such/file"),
+        (&["--vhost-user"], "pasta's option --vhost-user has no equivalent in taut"),
+        (&["-t", "192.0.2.77/80", "4000000000"], "4000000000"),
+    ] {
+        let output = lab.output(taut(&["pasta"]).args(words).stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said(&output).contains(why), "{words:?}: {}", said(&output));
+    }
+    // A command of its own.
+    let run = ["pasta", "-4", "--", "python3", "-c", READ, SERVER, &place.port().to_string()];
+    let output = lab.output(taut(&run).stdin(Stdio::null()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", said(&output));
+}
+
+/// One request to the API socket.
+fn api(path: &Path, request: &str) -> String {
+    let mut socket = UnixStream::connect(path).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn gw_195_slirp4netns_by_name_with_its_descriptors_and_its_api() {
+    let Some(lab) = lab("drop-in-slirp", &["unshare", "nsenter", "umount", "python3", "mkfifo"]) else {
+        return;
+    };
+    let place = hello(&lab, SERVER);
+    let namespace = Namespace::new(&lab, "netns-2");
+    let (socket, ready, end) = (lab.dir.join("api"), lab.dir.join("ready"), lab.dir.join("end"));
+    for fifo in [&ready, &end] {
+        assert!(Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    }
+    let script = "exec 3<end 4>ready; exec \"$0\" slirp4netns --disable-host-loopback --mtu=65520 \
+                  --enable-sandbox --enable-seccomp --enable-ipv6 -c -e 3 -r 4 --netns-type=path -a \"$1\" \"$2\" tap0";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_taut")]).arg(&socket).arg(&namespace.0);
+    shell.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut running = lab.spawn(&mut shell);
+    // Opened for both ends: neither waits for the other.
+    let alive = std::fs::OpenOptions::new().write(true).open(&end).unwrap();
+    let mut byte = [0];
+    std::fs::File::open(&ready).unwrap().read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"1");
+    assert_eq!(namespace.run(&read(place)), "hello\n");
+    assert!(namespace.run("ip -o -4 address show tap0").contains("10.0.2.100/24"));
+    assert!(namespace.run("ip -o link show tap0").contains("mtu 65520"));
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    // Forwards that come and go.
+    let add = r#"{"execute":"add_hostfwd","arguments":{"proto":"tcp","host_addr":"","host_port":7080,"guest_addr":"10.0.2.100","guest_port":80}}"#;
+    assert_eq!(api(&socket, add), r#"{"return":{"id":1}}"#);
+    assert!(api(&socket, add).contains("cannot forward 0.0.0.0:7080"));
+    let list = r#"{"execute": "list_hostfwd"}"#;
+    let entry = r#"{"guest_addr":"10.0.2.100","guest_port":80,"host_addr":"0.0.0.0","host_port":7080,"id":1,"proto":"tcp"}"#;
+    assert_eq!(api(&socket, list), format!(r#"{{"return":{{"entries":[{entry}]}}}}"#));
+    let ready = lab.dir.join("listens");
+    let inner = format!(
+        "import socket;s=socket.create_server(('0.0.0.0',80));open('{}','w')\nwhile 1: s.accept()[0].send(b'inner')",
+        ready.display()
+    );
+    let mut service = Command::new("nsenter");
+    service.arg(format!("--net={}", namespace.0.display())).args(["python3", "-c", &inner]);
+    let service = lab.spawn(&mut service);
+    eventually("the service listens", || ready.exists());
+    let connect = || lab.kernel.enter(|| TcpStream::connect("127.0.0.1:7080")).unwrap();
+    let mut first = [0; 5];
+    connect().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"inner");
+    assert_eq!(api(&socket, r#"{"execute":"remove_hostfwd","arguments":{"id":1}}"#), r#"{"return":{}}"#);
+    eventually("the port is closed", || connect().is_err());
+    for (wrong, why) in [
+        (r#"{"execute":"remove_hostfwd","arguments":{"id":1}}"#, "no such id"),
+        (r#"{"execute":"add_hostfwd","arguments":{"proto":"sctp"}}"#, "add_hostfwd"),
+        (
+            r#"{"execute":"add_hostfwd","arguments":{"proto":"udp","host_port":1,"guest_addr":"10.9.9.9","guest_port":1}}"#,
+            "is not 10.0.2.100",
+        ),
+        (r#"{"execute":"shutdown"}"#, "no command shutdown"),
+        ("no JSON", "bad request"),
+        ("{", "bad request"),
+    ] {
+        let answer = api(&socket, wrong);
+        assert!(answer.starts_with(r#"{"error":{"desc":"#) && answer.contains(why), "{wrong}: {answer}");
+    }
+    // Its end: the other side of the descriptor.
+    drop(service);
+    drop(alive);
+    assert_eq!(running.wait(), Some(0));
+}
