@@ -136,6 +136,10 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
             Err(error) => exit_code(Err(error)),
         };
     }
+    if given.get(1..3).is_some_and(|words| words == ["gateway", "rules-from"]) {
+        let (given, command) = (given[2..].to_vec(), net::rules_from::RulesFromArgs::command());
+        return main_by(given, definitions, command, renamed, |args, _| net::rules_from::run(args));
+    }
     let first = given.into_iter().nth(1).unwrap_or_default();
     if first == "gateway" {
         return main_of(definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {

@@ -53,7 +53,7 @@ pub use doors::request::Login;
 pub use logic::admission::Admission;
 pub use logic::counters::Counters;
 pub use logic::dns::HOST_NAME;
-pub use logic::event::Event;
+pub use logic::event::{Decision, Ended, Event};
 pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
 pub use logic::gateway::{FlowId, Gateway, Settings};
 pub use logic::guests::{Counted, Guest};

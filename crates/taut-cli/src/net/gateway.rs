@@ -39,9 +39,8 @@ use crate::shared::log::{self, Level, LogArgs};
 /// Gives a command, container or VM network access without root
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    taut gateway --run -- curl https://example.com/\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
-    taut gateway --qemu /tmp/net    # QEMU: -netdev stream,addr.type=unix,…\n\
+    taut gateway rules-from LOG     # an allow-list, from --log json --dry-run\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
     Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)")]
 pub(crate) struct GatewayArgs {
@@ -207,8 +206,9 @@ impl GatewayArgs {
         let sources =
             guests.iter().filter_map(|guest| IpPrefix::new(guest.address(), guest.prefix())).collect();
         let Manner { dns_at, mapped, .. } = self.manner();
-        let (dns_at, mapped) = (dns_at.clone(), mapped.clone());
-        self.rules.settings(&config, Settings { own, sources, dns_at, mapped, ..Settings::default() })
+        let (dns_at, mapped, decisions) = (dns_at.clone(), mapped.clone(), self.log.will_be_json());
+        self.rules
+            .settings(&config, Settings { own, sources, dns_at, mapped, decisions, ..Settings::default() })
     }
 
     /// Begins and ends in this manner.

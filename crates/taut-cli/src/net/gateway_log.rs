@@ -4,12 +4,15 @@
 
 use serde_json::{Map, Value, json};
 use taut::FlowKind;
-use taut_gateway::Event;
+use taut_gateway::{Ended, Event};
 
 use crate::shared::log::{self, Level};
 
-/// Logs one event.
+/// Logs one event. As text, of the flows that have ended only those that a dry run would have denied.
 pub(crate) fn write(event: &Event) {
+    if matches!(event, Event::Ended(flow) if !flow.decision.would_deny) && !log::is_json() {
+        return;
+    }
     let (name, fields) = fields(event);
     let fields = match fields {
         Value::Object(fields) => fields,
@@ -25,7 +28,7 @@ pub(crate) fn say(level: Level, event: &str, sentence: &str) {
 
 const fn level(event: &Event) -> Level {
     match event {
-        Event::Denied { .. } | Event::NameDenied { .. } | Event::Left { .. } => Level::Info,
+        Event::Denied { .. } | Event::NameDenied { .. } | Event::Ended(_) | Event::Left { .. } => Level::Info,
         Event::OverLimit { .. }
         | Event::NoResources { .. }
         | Event::CannotForward { .. }
@@ -41,12 +44,26 @@ const fn name(kind: FlowKind) -> &'static str {
     }
 }
 
+const fn denied(is_dry: bool) -> &'static str {
+    if is_dry { "would be denied" } else { "denied" }
+}
+
+fn ended(Ended { kind, to, decision, bytes: [up, down], time }: &Ended) -> String {
+    let what = if decision.would_deny { denied(true) } else { "ended" };
+    let name = decision.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let sums = format!("{up} bytes up, {down} down, {:.3} s", time.as_secs_f64());
+    format!("{what}: {} from {} to {to}{name}: {}; {sums}", self::name(*kind), decision.guest, decision.rule)
+}
+
 fn text(event: &Event) -> String {
     match event {
         Event::Denied { guest, kind, to, rule } => {
             format!("denied: {} from {guest} to {to}: {rule}", name(*kind))
         }
-        Event::NameDenied { guest, name, rule } => format!("denied: name {name} for {guest}: {rule}"),
+        Event::NameDenied { guest, name, rule, is_dry } => {
+            format!("{}: name {name} for {guest}: {rule}", denied(*is_dry))
+        }
+        Event::Ended(flow) => ended(flow),
         Event::Left { client, to } => {
             format!("client left: tcp from {client} to {to}, which had not answered yet")
         }
@@ -68,9 +85,18 @@ fn fields(event: &Event) -> (&'static str, Value) {
             "denied",
             json!({ "kind": name(*kind), "guest": guest.to_string(), "to": to.to_string(), "rule": rule }),
         ),
-        Event::NameDenied { guest, name, rule } => {
-            ("name-denied", json!({ "guest": guest.to_string(), "name": name, "rule": rule }))
-        }
+        Event::NameDenied { guest, name, rule, is_dry } => (
+            "name-denied",
+            json!({ "guest": guest.to_string(), "name": name, "rule": rule, "dry-run": is_dry }),
+        ),
+        Event::Ended(Ended { kind, to, decision, bytes: [up, down], time }) => (
+            log::FLOW,
+            json!({
+                "kind": name(*kind), "guest": decision.guest.to_string(), "to": to.to_string(),
+                "name": decision.name, "rule": decision.rule, "would-deny": decision.would_deny,
+                "up": up, "down": down, "seconds": time.as_secs_f64(),
+            }),
+        ),
         Event::Left { client, to } => {
             ("client-left", json!({ "client": client.to_string(), "to": to.to_string() }))
         }
@@ -99,7 +125,12 @@ mod tests {
             r#"{"guest":"10.0.2.15:4000","kind":"tcp","rule":"deny any port 25","to":"192.0.2.1:25"}"#;
         assert_eq!((fields(&denied).0, fields(&denied).1.to_string()), ("denied", expected.to_owned()));
         // A name with a quotation mark stays one string.
-        let name = Event::NameDenied { guest: guest.ip(), name: "a\"b".into(), rule: "deny any".into() };
+        let name = Event::NameDenied {
+            guest: guest.ip(),
+            name: "a\"b".into(),
+            rule: "deny any".into(),
+            is_dry: false,
+        };
         let limit = Event::OverLimit { guest: guest.ip(), what: Counted::Connections };
         let port = Event::CannotForward { at: to, why: "in use".into() };
         let left = Event::Left { client: guest, to };

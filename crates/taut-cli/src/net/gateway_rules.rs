@@ -20,6 +20,9 @@ pub(crate) struct RuleArgs {
     /// Deny private networks and those that this host is in
     #[arg(long)]
     no_private: bool,
+    /// Allow and log what the rules deny, but for the defaults
+    #[arg(long)]
+    dry_run: bool,
     /// Let the guest reach this host's loopback at the gateway's address
     #[arg(long)]
     host_loopback: bool,
@@ -62,6 +65,8 @@ impl RuleArgs {
             },
             limits: config.limits(),
             timeouts: config.timeouts(),
+            dry_run: self.dry_run,
+            decisions: before.decisions || self.dry_run,
             ..before
         })
     }

@@ -10,4 +10,5 @@ pub(crate) mod gateway_log;
 mod gateway_out;
 mod gateway_rules;
 pub(crate) mod proxy;
+pub(crate) mod rules_from;
 pub(crate) mod wg;

@@ -66,6 +66,9 @@ impl Level {
 
 /// Lines of one kind at once.
 const BURST: u32 = 10;
+/// The kind of the flows that have ended, which a log of decisions has: more lines at once, and a second.
+pub(crate) const FLOW: &str = "flow";
+const FLOWS: (u32, u64) = (1_000, 100);
 /// Kinds whose lines are limited: there are fewer.
 const KINDS: usize = 64;
 /// Lines that wait for the thread that writes.
@@ -101,10 +104,20 @@ static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
 impl LogArgs {
+    /// Whether lines will be JSON.
+    pub(crate) fn will_be_json(self) -> bool {
+        !self.quiet && self.log == LogFormat::Json
+    }
+
     /// From now on this process logs in this format.
     pub(crate) fn start(self) {
         _ = FORMAT.set(if self.quiet { LogFormat::None } else { self.log });
     }
+}
+
+/// Whether lines are JSON.
+pub(crate) fn is_json() -> bool {
+    FORMAT.get() == Some(&LogFormat::Json)
 }
 
 /// Starts the thread that writes from now on. Call it when the process has its rights, and no thread yet.
@@ -174,16 +187,18 @@ fn more(kind: &str, count: u64) -> String {
 
 /// Whether a line of this kind may be written now, and how many were held back before it.
 fn admitted(kinds: &mut Kinds, kind: &str, now: Duration) -> Option<u64> {
+    let (burst, per_second) = if kind == FLOW { FLOWS } else { (BURST, 1) };
     if !kinds.contains_key(kind) {
         if kinds.len() >= KINDS {
             return None;
         }
-        kinds.insert(kind.to_owned(), Bucket { left: BURST, filled: now, held_back: 0 });
+        kinds.insert(kind.to_owned(), Bucket { left: burst, filled: now, held_back: 0 });
     }
     let bucket = kinds.get_mut(kind)?;
     let seconds = now.saturating_sub(bucket.filled).as_secs();
     if seconds > 0 {
-        bucket.left = u32::try_from(seconds).unwrap_or(BURST).saturating_add(bucket.left).min(BURST);
+        let more = u32::try_from(seconds.saturating_mul(per_second)).unwrap_or(burst);
+        bucket.left = more.saturating_add(bucket.left).min(burst);
         bucket.filled = now;
     }
     if bucket.left == 0 {
@@ -287,6 +302,8 @@ mod tests {
         assert!(before.iter().all(|held| *held == 0));
         // Those that were held back are counted by the next one: 999 of each second, and 989 of the first.
         assert_eq!(after.iter().sum::<u64>(), 9_000 - 10 - 9 + 1);
+        // Flows of a log of decisions have more.
+        assert_eq!(written(FLOW, 0, 3_000).len(), 1_000 + 2 * 100);
         // Another kind has its own.
         assert_eq!(written("left", 10_000, 10_005), [0; 5]);
         // After a minute of silence there are ten again.

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
 
-use crate::logic::event::Event;
+use crate::logic::event::{Decision, Event};
 use crate::logic::first_bytes::{FirstBytes, Found};
-use crate::logic::flow::{DNS_PORT, EventKind};
+use crate::logic::flow::{DNS_PORT, EventKind, Flow};
 use crate::logic::gateway::{FlowId, Gateway, Settings};
 use crate::logic::guests::{Counted, Guest};
 use crate::logic::rules::{Action, UdpFilter};
@@ -33,6 +33,9 @@ pub enum Admission {
     /// It is not answered.
     Silent,
 }
+
+/// Whether a flow's first bytes must be checked, and the decision for the log.
+type Decided = (bool, Option<Box<Decision>>);
 
 /// The answer to a name, or to its absence.
 enum Judged {
@@ -56,44 +59,68 @@ pub(crate) enum Passage {
 impl Gateway {
     /// A guest begins a flow.
     pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
-        let guest = Guest::of(from.ip());
         self.count_kind(kind);
         let (is_own, target) = self.target(to);
         let is_question = is_own && kind != FlowKind::Echo && to.port() == DNS_PORT;
         if !self.is_of_guest(from.ip()) {
             return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
         }
-        let mut must_say_name = false;
-        if !is_question {
-            let verdict = self.settings.rules.check(kind, target, self.names.of(now, guest, to.ip()));
-            if verdict.action != Action::Allow {
-                let (action, rule) = (verdict.action, verdict.rule.to_string());
-                return self.deny((kind, from, to), action, rule);
-            }
-            must_say_name = kind == FlowKind::Tcp && verdict.rule.allows_names();
+        if is_question {
+            return match self.begin(now, kind, from.ip(), target) {
+                None => Admission::Refuse(Refusal::Prohibited),
+                Some(id) => {
+                    self.change(id, |flow| flow.is_question = true);
+                    Admission::Questions(id)
+                }
+            };
         }
+        let (must_say_name, decision) = match self.decide(now, (kind, from, to), target) {
+            Ok(decided) => decided,
+            Err((action, rule)) => return self.deny((kind, from, to), action, rule),
+        };
         match self.begin(now, kind, from.ip(), target) {
             None => Admission::Refuse(Refusal::Prohibited),
-            Some(id) if is_question => {
-                if let Some(flow) = self.flows.get_mut(id) {
-                    flow.is_question = true;
-                }
-                Admission::Questions(id)
-            }
             Some(id) => {
-                if let Some(flow) = self.flows.get_mut(id) {
-                    flow.must_say_name = must_say_name;
-                }
+                self.change(id, |flow| (flow.must_say_name, flow.decision) = (must_say_name, decision));
                 Admission::Dial(id, target)
             }
         }
+    }
+
+    /// By the rules: whether a flow's first bytes must be checked, and the decision for the log; or what to
+    /// do with it, and the rule that denies it.
+    fn decide(
+        &self,
+        now: Duration,
+        (kind, guest, to): (FlowKind, SocketAddr, SocketAddr),
+        target: SocketAddr,
+    ) -> Result<Decided, (Action, String)> {
+        let Settings { rules, dry_run, decisions, .. } = &self.settings;
+        let mut names = self.names.of(now, Guest::of(guest.ip()), to.ip());
+        let verdict = rules.check(kind, target, names.clone());
+        let would_deny = *dry_run && verdict.action != Action::Allow;
+        let judged = if would_deny { rules.check_defaults(kind, target) } else { verdict };
+        if judged.action != Action::Allow {
+            return Err((judged.action, judged.rule.to_string()));
+        }
+        let name = names.next().map(str::to_owned);
+        let is_by_name = verdict.rule.allows_names() || *dry_run && name.is_some();
+        let decision = decisions.then(|| {
+            Box::new(Decision { guest, name, rule: verdict.rule.to_string(), would_deny, began: now })
+        });
+        Ok((kind == FlowKind::Tcp && is_by_name, decision))
+    }
+
+    fn change(&mut self, id: FlowId, change: impl FnOnce(&mut Flow)) {
+        self.flows.get_mut(id).map(change);
     }
 
     /// The first bytes of a connection, if they must be checked before one of them leaves
     /// ([`first_bytes`](Self::first_bytes)).
     pub(crate) fn must_say_name(&self, id: FlowId) -> Option<FirstBytes> {
         let flow = self.flows.get(id).filter(|flow| flow.must_say_name)?;
-        Some(FirstBytes::new(flow.to.port()))
+        // A dry run lets any protocol pass.
+        Some(if self.settings.dry_run { FirstBytes::new(0) } else { FirstBytes::new(flow.to.port()) })
     }
 
     /// The guest `from` has sent these bytes of its connection, the next of the first ones.
@@ -111,7 +138,8 @@ impl Gateway {
             if found == Found::More {
                 return Passage::Watch(pass);
             }
-            match self.judge(now, id, Guest::of(from.ip()), &found) {
+            let judged = self.judge(now, id, Guest::of(from.ip()), &found);
+            match self.dry(id, &found, judged) {
                 Judged::Named => pass.append(&mut first.take()),
                 Judged::Free => {
                     pass.append(&mut first.take_all());
@@ -122,6 +150,27 @@ impl Gateway {
                     return Passage::Refuse;
                 }
             }
+        }
+    }
+
+    /// Notes the name that a connection says; in a dry run, it passes whatever was judged.
+    fn dry(&mut self, id: FlowId, found: &Found, judged: Judged) -> Judged {
+        let is_dry = self.settings.dry_run;
+        let decision = self.flows.get_mut(id).and_then(|flow| flow.decision.as_mut());
+        if let (Some(decision), Found::Name { name, .. }) = (decision, found)
+            && (is_dry || matches!(judged, Judged::Named))
+        {
+            decision.name = Some(name.clone());
+        }
+        let decision = self.flows.get_mut(id).and_then(|flow| flow.decision.as_mut());
+        match (judged, found) {
+            (Judged::Refused(why), _) if is_dry => {
+                if let Some(decision) = decision {
+                    (decision.would_deny, decision.rule) = (true, why);
+                }
+                if matches!(found, Found::Name { .. }) { Judged::Named } else { Judged::Free }
+            }
+            (judged, _) => judged,
         }
     }
 
@@ -257,7 +306,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::logic::event::Ended;
     use crate::logic::first_bytes::tests::{extension, hello, message, records, server_name};
+    use crate::logic::flow::{End, Side};
     use crate::logic::limits::Amounts;
     use crate::logic::rules::Rules;
 
@@ -386,5 +437,103 @@ mod tests {
         assert!(goes(&["allow *.example.com", "deny any"], 53));
         assert!(goes(&["allow udp *.example.com port 443", "deny any"], 443));
         assert!(goes(&["allow *.example.com", "allow udp 198.51.100.0/24", "deny any"], 443));
+    }
+
+    /// The same gateway, which logs decisions.
+    fn logging(rules: &[&str], dry_run: bool) -> Gateway {
+        let mut gateway = gateway(rules);
+        let settings = gateway.settings().clone();
+        gateway.set(Settings { decisions: true, dry_run, ..settings });
+        gateway
+    }
+
+    fn ended(gateway: &mut Gateway) -> Ended {
+        match std::iter::from_fn(|| gateway.poll_event()).last() {
+            Some(Event::Ended(flow)) => flow,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn gw_200_a_flow_that_has_ended_is_an_event_with_its_decision() {
+        let (mut gateway, to) = (logging(&RULES, false), SocketAddr::from((SITE, 443)));
+        let at = Duration::from_secs;
+        let Admission::Dial(id, _) = gateway.admit(at(10), FlowKind::Tcp, from(), to) else { panic!() };
+        gateway.reached(at(11), id);
+        gateway.answered(at(11), id);
+        let mut first = gateway.must_say_name(id).unwrap();
+        gateway.first_bytes(at(11), (id, from()), &mut first, &hello("b.example.com"));
+        gateway.passed(at(12), id, Side::Guest, 100, 0);
+        gateway.passed(at(13), id, Side::Upstream, 4_000, 0);
+        gateway.passed(at(14), id, Side::Upstream, 1_000, 0);
+        gateway.ended(at(15), id, Side::Guest, End::Fin);
+        gateway.ended(at(17), id, Side::Upstream, End::Fin);
+        gateway.closed(id);
+        let flow = ended(&mut gateway);
+        assert_eq!((flow.kind, flow.to, flow.bytes, flow.time), (FlowKind::Tcp, to, [100, 5_000], at(7)));
+        let Decision { guest, name, rule, would_deny, .. } = flow.decision;
+        let expected = ("b.example.com", "allow *.example.com port 80,443,8080", false);
+        assert_eq!((name.as_deref().unwrap(), &*rule, would_deny), expected);
+        assert_eq!(guest, from());
+        // Datagrams are counted alike, and a denied flow is an event of its own.
+        let mut gateway = logging(&["allow udp 198.51.100.0/24", "deny any"], false);
+        let Admission::Dial(id, _) = gateway.admit(at(1), FlowKind::Udp, from(), to) else { panic!() };
+        gateway.reached(at(1), id);
+        gateway.datagrams_passed(at(2), id, Side::Guest, 3, 30);
+        gateway.datagrams_passed(at(3), id, Side::Upstream, 1, 70);
+        gateway.closed(id);
+        let flow = ended(&mut gateway);
+        assert_eq!((flow.bytes, flow.time, flow.decision.would_deny), ([30, 70], at(2), false));
+        gateway.admit(at(4), FlowKind::Tcp, from(), to);
+        assert!(matches!(gateway.poll_event(), Some(Event::Denied { .. })));
+        // Without a log of decisions, there is none.
+        let mut gateway = super::tests::gateway(&[]);
+        let Admission::Dial(id, _) = gateway.admit(at(1), FlowKind::Udp, from(), to) else { panic!() };
+        gateway.closed(id);
+        assert_eq!(gateway.poll_event(), None);
+    }
+
+    #[test]
+    fn gw_201_a_dry_run_allows_what_the_rules_deny_but_not_what_the_defaults_do() {
+        let mut gateway = logging(&RULES, true);
+        let goes = |gateway: &mut Gateway, kind, to: &str| {
+            let to = to.parse().unwrap();
+            match gateway.admit(Duration::ZERO, kind, from(), to) {
+                Admission::Dial(id, _) => {
+                    gateway.closed(id);
+                    Some(ended(gateway))
+                }
+                _ => None,
+            }
+        };
+        let flow = goes(&mut gateway, FlowKind::Udp, "203.0.113.5:53").unwrap();
+        assert_eq!((flow.decision.would_deny, &*flow.decision.rule), (true, "deny any"));
+        for closed in ["127.0.0.1:22", "169.254.169.254:80", "[fe80::1]:80", "168.63.129.16:80"] {
+            assert!(goes(&mut gateway, FlowKind::Tcp, closed).is_none(), "{closed}");
+        }
+        while gateway.poll_event().is_some() {}
+        // Another name passes, and is the flow's; so does a connection without one.
+        for (port, bytes, name, would_deny) in [
+            (443, hello("b.example.com"), "b.example.com", false),
+            (443, hello("bad.test"), "bad.test", true),
+            (443, hello("c.example.com"), "c.example.com", true),
+            (443, ech("a.example.com"), "a.example.com", true),
+            (443, b"SSH-2.0-x\r\n".to_vec(), "a.example.com", false),
+            (22, b"SSH-2.0-x\r\n".to_vec(), "a.example.com", false),
+        ] {
+            assert_eq!(passage(&mut gateway, port, &bytes), Passage::Free(bytes.clone()), "{bytes:?}");
+            let decision = ended(&mut gateway).decision;
+            assert_eq!(
+                (decision.name.as_deref(), decision.would_deny),
+                (Some(name), would_deny),
+                "{bytes:?}"
+            );
+        }
+        // A name that the rules deny is resolved, and logged.
+        let question = crate::logic::dns::ask(7, "stranger.test", 1).unwrap();
+        let answer = gateway.question(Duration::ZERO, from().ip(), &question);
+        assert!(matches!(answer, crate::logic::questions::Question::Forward(_)));
+        let event = gateway.poll_event();
+        assert!(matches!(event, Some(Event::NameDenied { is_dry: true, .. })), "{event:?}");
     }
 }

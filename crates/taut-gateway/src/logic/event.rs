@@ -1,10 +1,41 @@
 //! Lines of the gateway's log. Made by `gateway.rs`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use taut::FlowKind;
 
 use crate::logic::guests::Counted;
+
+/// A flow that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its kind.
+    pub kind: FlowKind,
+    /// Where it went: of the gateway's own address, the host's loopback.
+    pub to: SocketAddr,
+    /// The decision about it.
+    pub decision: Decision,
+    /// Bytes from the guest, and to it.
+    pub bytes: [u64; 2],
+    /// From its beginning until something happened last.
+    pub time: Duration,
+}
+
+/// The decision about a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Its source.
+    pub guest: SocketAddr,
+    /// The name that it said, or the first that was resolved to its address.
+    pub name: Option<String>,
+    /// The rule that decided.
+    pub rule: String,
+    /// The rule denies it: it is a dry run.
+    pub would_deny: bool,
+    /// When it began.
+    pub(crate) began: Duration,
+}
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +59,11 @@ pub enum Event {
         name: String,
         /// The rule.
         rule: String,
+        /// It was resolved nevertheless ([`Settings::dry_run`](crate::Settings::dry_run)).
+        is_dry: bool,
     },
+    /// A flow of a guest's has ended ([`Settings::decisions`](crate::Settings::decisions)).
+    Ended(Ended),
     /// A client gave up before its connection was there.
     Left {
         /// Its address.

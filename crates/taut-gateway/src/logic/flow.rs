@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
 
+use crate::logic::event::Decision;
 use crate::logic::guests::Guest;
 use crate::logic::limits::Timeouts;
 
@@ -215,6 +216,10 @@ pub(crate) struct Flow {
     pub(crate) is_from_outside: bool,
     /// A rule with a name allowed it, so its first bytes must say a name that a rule allows.
     pub(crate) must_say_name: bool,
+    /// Bytes from each side.
+    pub(crate) bytes: [u64; 2],
+    /// For the log, when it has ended.
+    pub(crate) decision: Option<Box<Decision>>,
 }
 
 impl Flow {
@@ -238,6 +243,8 @@ impl Flow {
             is_question: false,
             is_from_outside: false,
             must_say_name: false,
+            bytes: [0; 2],
+            decision: None,
         }
     }
 

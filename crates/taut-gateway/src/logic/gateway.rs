@@ -21,7 +21,7 @@ use taut::FlowKind;
 use taut::network::IpPrefix;
 
 use crate::logic::counters::Counters;
-use crate::logic::event::Event;
+use crate::logic::event::{Ended, Event};
 use crate::logic::flow::{End, EventKind, Failure, Flow, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
 use crate::logic::flows::Flows;
@@ -49,6 +49,10 @@ pub struct Settings {
     pub dns_at: Vec<IpAddr>,
     /// Addresses that guests see, and those of this host that they stand for.
     pub mapped: Vec<(IpAddr, IpAddr)>,
+    /// Flows that have ended are events.
+    pub decisions: bool,
+    /// Rules that deny, but for the defaults, are only logged, with the flows that they would deny.
+    pub dry_run: bool,
     /// The networks in which guests are: a flow from another source is refused. Any if there is none.
     pub sources: Vec<IpPrefix>,
 }
@@ -246,6 +250,7 @@ impl Gateway {
         self.give_back(id, held);
         let Some(flow) = self.flows.get_mut(id).filter(|_| bytes > 0) else { return };
         flow.moved_at = now;
+        flow.bytes[from.index()] += bytes as u64;
         self.counters.count_bytes(from, bytes);
     }
 
@@ -254,6 +259,7 @@ impl Gateway {
         self.counters.count_bytes(from, bytes);
         let Some(flow) = self.flows.get_mut(id) else { return };
         flow.moved_at = now;
+        flow.bytes[from.index()] += bytes as u64;
         let passed = &mut flow.datagrams[from.index()];
         *passed = passed.saturating_add(count.min(255) as u8);
         self.note_end(id);
@@ -276,6 +282,11 @@ impl Gateway {
         let Some(flow) = self.flows.remove(id) else { return };
         self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
         self.guests.remove_bytes(flow.guest, flow.held);
+        if let Some(decision) = flow.decision {
+            let time = flow.moved_at.saturating_sub(decision.began);
+            let (kind, to, bytes) = (flow.kind, flow.to, flow.bytes);
+            self.note(Event::Ended(Ended { kind, to, decision: *decision, bytes, time }));
+        }
         match flow.kind {
             FlowKind::Tcp => {
                 self.guests.remove(flow.guest, Counted::Connections);

@@ -48,10 +48,13 @@ impl Gateway {
             return Question::Answer(dns::own(message, &self.settings.own));
         }
         if let Some(denied) = self.settings.rules.check_name(&asked.name) {
-            let (name, rule) = (asked.name.to_string(), denied.rule.to_string());
-            self.counters.answered_here += 1;
-            self.note(Event::NameDenied { guest: from, name, rule });
-            return Question::Answer(dns::refusal(message, dns::Refused::Policy));
+            let (name, rule, is_dry) =
+                (asked.name.to_string(), denied.rule.to_string(), self.settings.dry_run);
+            self.note(Event::NameDenied { guest: from, name, rule, is_dry });
+            if !is_dry {
+                self.counters.answered_here += 1;
+                return Question::Answer(dns::refusal(message, dns::Refused::Policy));
+            }
         }
         if !self.guests.has_room(&self.settings.limits, guest, Counted::Questions) {
             self.counters.over_limit += 1;

@@ -94,6 +94,8 @@ const QUIC_PORT: u16 = 443;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
+    /// So many of them are the user's; the defaults follow.
+    own: usize,
 }
 
 /// What the rules say of a destination.
@@ -169,8 +171,8 @@ impl Rules {
     /// # Errors
     /// The first text that is not a rule.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
-        let rules = texts.into_iter().chain(Self::DEFAULTS).map(str::parse).collect::<Result<_, _>>()?;
-        Ok(Self { rules })
+        let rules = texts.into_iter().chain(Self::DEFAULTS).map(str::parse).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { own: rules.len() - Self::DEFAULTS.len(), rules })
     }
 
     /// All of them, in the order in which they are asked.
@@ -188,6 +190,13 @@ impl Rules {
         names: impl Iterator<Item = &'a str> + Clone,
     ) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(kind, to, names.clone()));
+        let rule = rule.unwrap_or(&ALLOW_ANY);
+        Verdict { action: rule.action, rule }
+    }
+
+    /// The same by the defaults alone.
+    pub(crate) fn check_defaults(&self, kind: FlowKind, to: SocketAddr) -> Verdict<'_> {
+        let rule = self.rules[self.own..].iter().find(|rule| rule.matches(kind, to, std::iter::empty()));
         let rule = rule.unwrap_or(&ALLOW_ANY);
         Verdict { action: rule.action, rule }
     }
@@ -214,7 +223,7 @@ impl Rules {
 impl Default for Rules {
     fn default() -> Self {
         // Each is a rule, as a test shows.
-        Self { rules: Self::DEFAULTS.iter().filter_map(|text| text.parse().ok()).collect() }
+        Self { rules: Self::DEFAULTS.iter().filter_map(|text| text.parse().ok()).collect(), own: 0 }
     }
 }
 

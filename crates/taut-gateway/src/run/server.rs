@@ -358,7 +358,9 @@ impl Drop for Handle {
         let waker = inner.stops.remove(self.id);
         inner.looks.answer(self.id);
         inner.gateway.closed(self.id);
+        let events: Vec<Event> = std::iter::from_fn(|| inner.gateway.poll_event()).collect();
         drop(inner);
         drop(waker);
+        events.iter().for_each(&self.server.0.log);
     }
 }

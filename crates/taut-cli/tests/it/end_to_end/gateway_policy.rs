@@ -1,4 +1,4 @@
-//! Rules by real programs in a guest: dig, curl, openssl, Python's ssl. GW-172, 175, 182 and 183 of
+//! Rules by real programs in a guest: dig, curl, openssl, Python's ssl. GW-172, 175, 182, 183 and 203 of
 //! `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
@@ -220,4 +220,35 @@ fn gw_183_http_other_protocols_and_quic_of_a_rule_with_a_name() {
     assert!(requests.len() == 1 && requests[0].contains("Host: one.example\r\n"), "{requests:?}");
     quic.set_nonblocking(true).unwrap();
     assert!(quic.recv(&mut [0]).is_err(), "a datagram arrived");
+}
+
+#[test]
+fn gw_203_the_rules_of_a_dry_run_confine_the_next_one() {
+    let Some(lab) = lab("gateway-dry", &["curl", "openssl"]) else { return };
+    let (dns, _asked) = name_server(&lab);
+    let _server = tls_server(&lab, &[]);
+    let fetch = "curl -sSk --max-time 60 https://one.example/ | grep -q s_server && echo page";
+    let first = ["--dns", &dns, "--log", "json", "--dry-run", "--rule", "deny any"];
+    let (printed, log) = inside(&lab, &first, fetch);
+    assert_eq!(printed, "page\n", "{log}");
+    let lines: Vec<serde_json::Value> =
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let flow = lines.iter().find(|line| line["event"] == "flow" && line["kind"] == "tcp").expect(&log);
+    assert_eq!(flow["name"], "one.example");
+    assert_eq!(flow["to"], format!("{SERVER}:443"));
+    assert!(flow["would-deny"] == true && flow["rule"].as_str().unwrap().starts_with("deny any"), "{flow}");
+    assert!(flow["guest"].as_str().unwrap().starts_with("10.0.2.15:"), "{flow}");
+    // A ClientHello, and a page of OpenSSL's.
+    assert!(flow["up"].as_u64() > Some(300) && flow["down"].as_u64() > Some(1_000), "{flow}");
+    assert!(lines.iter().any(|line| line["event"] == "name-denied" && line["dry-run"] == true), "{log}");
+    std::fs::write(lab.dir.join("log"), &log).unwrap();
+    let output = lab.output(&mut taut(&["gateway", "rules-from", "log"]));
+    let rules = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(rules, "rules = [\n  \"allow tcp one.example port 443\",\n  \"deny any\",\n]\n");
+    std::fs::write(lab.dir.join("rules.toml"), &*rules).unwrap();
+    let config = lab.dir.join("rules.toml").display().to_string();
+    let both = format!("{fetch}; curl -s --max-time 60 https://two.example/; echo $?");
+    let (printed, log) = inside(&lab, &["--dns", &dns, "--config", &config], &both);
+    // 6: the name was not resolved.
+    assert_eq!(printed, "page\n6\n", "{log}");
 }
