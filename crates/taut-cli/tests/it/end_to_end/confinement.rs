@@ -91,6 +91,9 @@ fn conf_02_the_process_has_namespaces_of_its_own_and_no_file() {
             let root = std::fs::read_dir(format!("/proc/{worker}/root/")).unwrap();
             assert_eq!(root.count(), 0, "{name}");
             if is_root {
+                // The host's tree is taken away, not only covered.
+                let mounts = std::fs::read_to_string(format!("/proc/{worker}/mountinfo")).unwrap();
+                assert!(mounts.lines().count() == 1 && mounts.contains(" - tmpfs "), "{name}: {mounts}");
                 assert_eq!(status(worker, "Uid"), "65534\t65534\t65534\t65534", "{name}");
                 assert_eq!(status(worker, "Groups"), "", "{name}");
             }
