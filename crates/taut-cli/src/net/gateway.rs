@@ -17,7 +17,7 @@ use taut::{FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Login, Namespace, Opening,
-    Resolver, Server, Settings, Socks5, name_server, pings_are_allowed,
+    Resolver, Server, Settings, Socks5, name_server,
     sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +29,7 @@ use crate::net::drop_in::manner::Manner;
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
-use crate::net::gateway_log::{say, write};
+use crate::net::gateway_log::{look_for_pings, say, write};
 use crate::net::gateway_out::{Out, Way, link};
 use crate::net::gateway_rules::RuleArgs;
 use crate::net::proxy::read_login;
@@ -321,16 +321,6 @@ fn has_ipv6() -> bool {
 const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, \
                         --vfkit SOCKET, --passt SOCKET";
 
-const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
-                       net.ipv4.ping_group_range='0 2147483647'";
-
-/// Logs that guests cannot ping.
-fn look_for_pings() {
-    if !pings_are_allowed() {
-        say(Level::Warn, "no-ping", NO_PING);
-    }
-}
-
 /// Arguments that make no sense together.
 fn check(args: &GatewayArgs, has_guest: bool) -> anyhow::Result<()> {
     if !has_guest && args.tun.is_none() {
@@ -376,6 +366,8 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
         // For `taut wg show`, by the guest's control socket.
         builder = builder.control_device(move || tunnel.status().to_string());
     }
+    // pasta's and slirp4netns's manners have a place already.
+    args.manner().ends_with(args.netns.as_deref());
     Ok(Opened { opening, namespace, listening, builder, out })
 }
 
@@ -494,7 +486,10 @@ async fn serve_until(
     let serving = async {
         tokio::select! {
             end = serving => end,
-            () = args.manner().ended() => Ok(()),
+            () = args.manner().ended() => {
+                say(Level::Info, "namespace-gone", "the guest's namespace is gone");
+                Ok(())
+            }
         }
     };
     let Some(orders) = orders else {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 use taut::FlowKind;
-use taut_gateway::{Ended, Event};
+use taut_gateway::{Ended, Event, pings_are_allowed};
 
 use crate::shared::log::{self, Level};
 
@@ -24,6 +24,16 @@ pub(crate) fn write(event: &Event) {
 /// Logs what became of the guest or of the file of rules: the event's name, and a sentence.
 pub(crate) fn say(level: Level, event: &str, sentence: &str) {
     log::event(level, event, sentence, Map::new());
+}
+
+const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
+                       net.ipv4.ping_group_range='0 2147483647'";
+
+/// Logs that guests cannot ping, if that is so.
+pub(crate) fn look_for_pings() {
+    if !pings_are_allowed() {
+        say(Level::Warn, "no-ping", NO_PING);
+    }
 }
 
 const fn level(event: &Event) -> Level {

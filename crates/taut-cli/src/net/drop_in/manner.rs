@@ -107,6 +107,12 @@ impl Manner {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends with this namespace, too, unless it has one. One that cannot be watched is served nevertheless.
+    pub(crate) fn ends_with(&self, place: Option<&str>) {
+        let end = place.filter(|_| self.place.is_none()).and_then(|place| watch(place).ok());
+        self.held().ends.extend(end);
+    }
+
     /// The gateway serves.
     pub(crate) fn ready(&self) {
         for mut to in std::mem::take(&mut self.held().ready) {

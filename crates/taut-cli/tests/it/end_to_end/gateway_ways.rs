@@ -75,6 +75,18 @@ fn vm_20_a_process_and_a_file_stand_for_a_namespace() {
     _ = sleeper.wait();
 }
 
+#[test]
+fn gw_197_a_gateway_ends_with_its_namespace() {
+    let Some(lab) = lab("gateway-ends") else { return };
+    let guest = Kernel::new().unwrap();
+    let mut sleeper = guest.namespace.spawn(Command::new("sleep").arg("1000")).unwrap();
+    let name = sleeper.id().to_string();
+    let mut running = lab.taut(&["gateway", "--netns", &name], "the gateway is at 10.0.2.2");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert_eq!(running.wait(), Some(0));
+}
+
 /// ```text
 ///   guest: 10.77.0.1 ── veth ── the gateway's namespace, all packets to the TUN ── veth ── server: 10.78.0.1
 /// ```
