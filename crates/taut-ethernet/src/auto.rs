@@ -37,6 +37,17 @@ pub(crate) const fn on_link(to: Network) -> Route {
 }
 
 impl<P> Ethernet<P> {
+    /// The neighbours whose station is known, in no order that means anything.
+    pub fn stations(&self) -> impl Iterator<Item = (IpAddr, Mac)> + '_ {
+        self.cache.stations()
+    }
+
+    /// From now on this host has one more address, unchecked, as those of its configuration. Without a place
+    /// for it, nothing happens.
+    pub fn adopt(&mut self, network: Network) {
+        self.own.adopt(network);
+    }
+
     /// The next change that the stack must be told.
     pub fn poll_change(&mut self) -> Option<NetworkChange> {
         self.changes.pop_front()

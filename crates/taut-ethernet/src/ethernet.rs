@@ -127,7 +127,7 @@ pub enum Resolved<P> {
 #[derive(Debug)]
 pub struct Ethernet<P> {
     pub(crate) config: EthernetConfig,
-    cache: Cache<P>,
+    pub(crate) cache: Cache<P>,
     pub(crate) own: OwnAddresses,
     pub(crate) routes: Routes,
     /// `None` if they are not asked for.

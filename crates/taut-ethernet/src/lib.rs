@@ -58,7 +58,7 @@ pub use cache::NeighbourState;
 pub use ethernet::{
     Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved, Role,
 };
-pub use serving::{Leases, SearchDomainError, SearchDomains, Services};
+pub use serving::{Boot, Leases, SearchDomainError, SearchDomains, Services};
 pub use taut_core::Network;
 
 #[cfg(doctest)]

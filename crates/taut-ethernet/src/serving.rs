@@ -37,6 +37,8 @@ const SEARCH_MAX: usize = 200;
 /// More are not told: a C library asks three (`resolv.conf(5)`).
 const NAME_SERVERS_MAX: usize = 3;
 const PREFIXES_MAX: usize = 2;
+/// Further options of a lease.
+const OPTIONS_MAX: usize = 4;
 
 const _: () = {
     let fixed = ethernet::HEADER_LEN + 40 + 16 + 8 + 8;
@@ -91,6 +93,19 @@ pub struct Services {
     pub mtu: Option<u16>,
     /// Domains to search.
     pub search: SearchDomains,
+    /// Further terms of a lease.
+    pub boot: Boot,
+    /// Whether a lease has no router and no name servers: its client reaches the link alone.
+    pub is_isolated: bool,
+}
+
+/// Terms of a lease beside addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// The file from which a client boots, which it fetches from this host; empty if there is none.
+    pub file: Vec<u8>,
+    /// Options by their codes (RFC 2132): four at most.
+    pub options: Vec<(u8, Vec<u8>)>,
 }
 
 /// Addresses that are leased.
@@ -190,7 +205,11 @@ impl Serving {
             IpAddr::V4(v4) => Some(*v4),
             IpAddr::V6(_) => None,
         });
-        let count = fill(&mut name_servers, known);
+        let is_isolated = self.config.is_isolated;
+        let count = if is_isolated { 0 } else { fill(&mut name_servers, known) };
+        let boot = &self.config.boot;
+        let mut more = [(0, &[][..]); OPTIONS_MAX];
+        let more_count = fill(&mut more, boot.options.iter().map(|(code, data)| (*code, &data[..])));
         let hosts = u32::MAX.checked_shr(leases.own.prefix.into()).unwrap_or(0);
         let grant = DhcpGrant {
             answer: answer.verdict.answer,
@@ -204,10 +223,12 @@ impl Serving {
             lease_s: answer.verdict.is_leased.then_some(leases.time_s),
             terms: DhcpTerms {
                 mask: Some(Ipv4Addr::from_bits(!hosts)),
-                router: Some(own),
+                router: (!is_isolated).then_some(own),
                 name_servers: &name_servers[..count],
                 mtu: self.config.mtu,
                 search: &self.config.search.0,
+                more: &more[..more_count],
+                file: &boot.file,
             },
         };
         let (station, dst) = answer.verdict.to;

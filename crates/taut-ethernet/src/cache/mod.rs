@@ -100,6 +100,12 @@ impl<P> Cache<P> {
         self.mac_at(self.find(ip)?)
     }
 
+    /// Those whose station is known.
+    pub(crate) fn stations(&self) -> impl Iterator<Item = (IpAddr, Mac)> + '_ {
+        let of = |at: usize| Some((self.places[at].taken?.0, self.mac_at(at)?));
+        (0..self.places.len()).filter_map(of)
+    }
+
     /// How many places are taken.
     pub(crate) fn len(&self) -> usize {
         self.places.iter().filter(|place| place.taken.is_some()).count()

@@ -6,7 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_core::{Duration, Instant, NetworkChange};
-use taut_ethernet::{Arrival, Ethernet, EthernetConfig, FRAME_MAX, Leases, Network, SearchDomains, Services};
+use taut_ethernet::{
+    Arrival, Boot, Ethernet, EthernetConfig, FRAME_MAX, Leases, Network, SearchDomains, Services,
+};
 use taut_wire::{
     Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterOption, UdpHeader, ether_type, ndp,
     protocol, router, udp,
@@ -56,6 +58,7 @@ fn services(count: u8) -> Services {
         name_servers: vec!["10.0.2.2".parse().unwrap(), "fd74:6175:7400::2".parse().unwrap()],
         mtu: Some(9_000),
         search,
+        ..Services::default()
     }
 }
 
@@ -431,6 +434,22 @@ fn vm_08_a_flood_of_clients_is_bounded() {
         host.link.handle_frame(host.now, &said(DISCOVER, 1).frame());
     }
     assert_eq!(host.frames().iter().filter_map(|frame| answer(frame)).count(), 16);
+}
+
+#[test]
+fn vm_22_a_lease_of_an_isolated_link_has_no_router_and_no_names() {
+    let boot = Boot { file: b"pxe.0".to_vec(), options: vec![(12, b"guest".to_vec())] };
+    for is_isolated in [false, true] {
+        let networks = vec![network("10.0.2.2/24")];
+        let services = Services { boot: boot.clone(), is_isolated, ..services(16) };
+        let config = EthernetConfig { mac: SERVER, networks, services, ..EthernetConfig::default() };
+        let mut host = Host { link: Ethernet::new(config, [1; 16]), now: Instant::ZERO };
+        let offer = host.ask(&said(DISCOVER, 1)).unwrap();
+        let own = (!is_isolated).then_some(&[10, 0, 2, 2][..]);
+        assert_eq!((offer.option(3), offer.option(6)), (own, own), "router, name server");
+        assert_eq!((offer.option(12), &offer.message[108..113]), (Some(&b"guest"[..]), &b"pxe.0"[..]));
+        assert_eq!(offer.option(1), Some(&[255, 255, 255, 0][..]));
+    }
 }
 
 /// RFC 6842; the firmware, the installer and the system of a machine have different identifiers.

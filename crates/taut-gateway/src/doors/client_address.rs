@@ -26,7 +26,8 @@ impl ClientAddress {
 
 /// The client, if the guest sends what is for it to the gateway: an address of the guest's family that is
 /// neither the guest's link's nor one that no router passes.
-pub(crate) fn routable(client: SocketAddr, guest: IpAddr, link: &[IpPrefix]) -> Option<SocketAddr> {
+#[must_use]
+pub fn routable(client: SocketAddr, guest: IpAddr, link: &[IpPrefix]) -> Option<SocketAddr> {
     let ip = client.ip().to_canonical();
     let is_special = ip.is_loopback()
         || ip.is_unspecified()

@@ -33,7 +33,7 @@ use crate::doors::client_address::{ClientAddress, proxy_header, routable};
 use crate::doors::loopback::{ForwardTarget, Loopback};
 use crate::doors::proxy::Client as _;
 use crate::logic::flow::{End, NextStep, Side};
-use crate::out::host_sockets::prepare;
+use crate::out::sockets::prepare;
 use crate::out::way_out::{Upstream, failure, write_all};
 use crate::run::join::join;
 use crate::run::relay::relay;

@@ -32,7 +32,8 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::doors::resolv_conf::leave_streams;
 use crate::doors::sock_diag;
-use crate::out::host_sockets::{connected, prepare};
+use crate::out::host_sockets::connected;
+use crate::out::sockets::prepare;
 use crate::sandbox::descriptors::{receive, send};
 use crate::sandbox::{Needs, confine};
 

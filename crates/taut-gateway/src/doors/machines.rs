@@ -124,6 +124,7 @@ impl MachineNetwork {
             name_servers: self.addresses.iter().map(|(_, own)| own.address()).collect(),
             mtu: Some(self.mtu),
             search: self.search.clone(),
+            ..Services::default()
         };
         FramesOptions {
             mtu: self.mtu,

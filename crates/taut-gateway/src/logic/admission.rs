@@ -61,7 +61,8 @@ impl Gateway {
     pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
         self.count_kind(kind);
         let (is_own, target) = self.target(to);
-        let is_question = is_own && kind != FlowKind::Echo && to.port() == DNS_PORT;
+        let has_names = is_own && !self.settings.nameless.contains(&to.ip());
+        let is_question = has_names && kind != FlowKind::Echo && to.port() == DNS_PORT;
         if !self.is_of_guest(from.ip()) {
             return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
         }

@@ -20,6 +20,24 @@ pub(crate) const GATEWAY_NAME: &str = "gateway.home.arpa";
 /// The same for the host.
 pub const HOST_NAME: &str = "host.home.arpa";
 
+/// How long servers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a server may be silent before the next one gets the question, too.
+    pub next: Duration,
+    /// When a server gets the same datagram again.
+    pub again: Duration,
+    /// For all servers together. The C library's resolver in a guest waits for five seconds.
+    pub in_all: Duration,
+}
+
+/// That of the gateway's name service.
+pub const PATIENCE: Patience = Patience {
+    next: Duration::from_secs(1),
+    again: Duration::from_secs(2),
+    in_all: Duration::from_millis(4_500),
+};
+
 const HEADER: usize = 12;
 /// RFC 1035 §3.1.
 const MAX_NAME: usize = 255;
@@ -137,7 +155,8 @@ pub(crate) fn is_refused(answer: &[u8]) -> bool {
 }
 
 /// Whether a server says that it cannot or will not answer, and another one may: SERVFAIL, NOTIMP, REFUSED.
-pub(crate) fn is_poor(answer: &[u8]) -> bool {
+#[must_use]
+pub fn is_poor(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|code| matches!(code & 0x0f, 2 | 4 | 5))
 }
 
@@ -161,6 +180,12 @@ pub(crate) fn addresses(message: &[u8], asked: &[u8]) -> Vec<IpAddr> {
 /// An answer without records to a question that [`question`] has read.
 pub(crate) fn refusal(message: &[u8], why: Refused) -> Vec<u8> {
     reply(message, why as u8, &[])
+}
+
+/// The answer to a question that no server has answered well: SERVFAIL.
+#[must_use]
+pub fn unanswered(question: &[u8]) -> Vec<u8> {
+    refusal(question, Refused::Failure)
 }
 
 /// The answer for a name of the gateway's own: its addresses of the family that is asked for.

@@ -55,6 +55,8 @@ pub struct Settings {
     pub dry_run: bool,
     /// The networks in which guests are: a flow from another source is refused. Any if there is none.
     pub sources: Vec<IpPrefix>,
+    /// Own addresses without a name service: port 53 leads to the host's loopback there, too.
+    pub nameless: Vec<IpAddr>,
 }
 
 /// How many events wait for the log.
@@ -226,8 +228,7 @@ impl Gateway {
     }
 
     /// How many bytes a connection may take from one side before the other has them: at most `wanted`, and
-    /// always
-    /// [`LEAST_GRANT`] of them. They are held until [`passed`](Self::passed).
+    /// always [`LEAST_GRANT`] of them. They are held until [`passed`](Self::passed).
     pub fn hold(&mut self, id: FlowId, wanted: usize) -> usize {
         let Some(flow) = self.flows.get_mut(id) else { return 0 };
         let granted = self.guests.grant(&self.settings.limits, flow.guest, wanted as u64);

@@ -1,8 +1,8 @@
 //! The host's own sockets as the way out: the host's kernel is the sender towards the network.
 //!
 //! **Little waits in the kernel.** With `TCP_NOTSENT_LOWAT` a socket takes more only when less than
-//! [`NOTSENT_LOWAT`] bytes of it are unsent. What a guest writes beyond that stays in the guest, where it can
-//! still be changed.
+//! [`NOTSENT_LOWAT`](sockets::NOTSENT_LOWAT) bytes of it are unsent. What a guest writes beyond that stays in
+//! the guest, where it can still be changed.
 //!
 //! **Reads** fill blocks (`blocks.rs`). What is long is handed to the stack as it is.
 //!
@@ -10,18 +10,16 @@
 //! guests hear "prohibited" ([`pings_are_allowed`]).
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use taut::Refusal;
 use taut::device::sys::{tcp_info, unlock_buffers};
 use taut::taut_control::rooms::Queues;
@@ -29,12 +27,9 @@ use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::logic::rules::any_port;
-use crate::out::blocks;
-use crate::out::icmp_errors;
+use crate::out::sockets::{self, ECHO_HEADER, prepare};
 use crate::out::way_out::{Arrived, Datagrams, Path, Pings, Upstream, WayOut};
-
-/// Unsent bytes beyond which a connection takes no more.
-pub const NOTSENT_LOWAT: u32 = 128 << 10;
+use crate::out::{blocks, icmp_errors};
 
 /// As over an Ethernet.
 const CLIENT_SEGMENT: u32 = 1_460;
@@ -59,26 +54,12 @@ impl WayOut for HostSockets {
     }
 
     fn datagrams(&self, like: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = Socket::new(Domain::for_address(like), Type::DGRAM, Some(Protocol::UDP))?;
-        socket.set_nonblocking(true)?;
-        icmp_errors::ask(&socket, like.is_ipv4())?;
-        if like.is_ipv4() {
-            socket.set_recv_tos_v4(true)?;
-        } else {
-            socket.set_only_v6(true)?;
-            socket.set_recv_tclass_v6(true)?;
-        }
-        socket.bind(&any_port(like).into())?;
-        UdpSocket::from_std(socket.into())
+        UdpSocket::from_std(sockets::datagrams(any_port(like))?.into())
     }
 
     fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
-        let socket = ping_socket(to)?;
-        socket.set_nonblocking(true)?;
-        icmp_errors::ask(&socket, to.is_ipv4())?;
-        socket.connect(&SocketAddr::new(to, 0).into())?;
         // A socket for datagrams like any other, as far as sending and receiving go.
-        Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
+        Ok(HostPings { socket: UdpSocket::from_std(sockets::pings(to)?.into())?, is_v4: to.is_ipv4() })
     }
 }
 
@@ -104,25 +85,10 @@ pub(crate) fn prepare_listener(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_mss(CLIENT_SEGMENT)
 }
 
-/// Sets what each connection of the host has here.
-pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
-    socket.set_tcp_nodelay(true)?;
-    // When and how often is the host's setting.
-    socket.set_keepalive(true)?;
-    // Urgent data is in line on both sides of a relay, and no byte is lost (RFC 6093 §6).
-    socket.set_out_of_band_inline(true)?;
-    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)
-}
-
-fn ping_socket(to: IpAddr) -> io::Result<Socket> {
-    let protocol = if to.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
-    Socket::new(Domain::for_address(SocketAddr::new(to, 0)), Type::DGRAM, Some(protocol))
-}
-
 /// Whether this host lets this user ping.
 #[must_use]
 pub fn pings_are_allowed() -> bool {
-    ping_socket(IpAddr::from([127, 0, 0, 1])).is_ok()
+    sockets::ping_socket(IpAddr::from([127, 0, 0, 1])).is_ok()
 }
 
 /// Each direction of a connection has one task that waits, whose waker tokio keeps with the socket: no
@@ -272,57 +238,13 @@ fn read_some(stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result
 /// A datagram, or an error that ICMP reported: the kernel announces one without the other.
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// Room for the control message of a TOS or a traffic class.
-#[repr(align(8))]
-struct Control([u8; 64]);
-
 /// tokio's `try_io` knows one interest at a time: of two it takes the socket for not ready, whatever it is.
 fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<Arrived> {
-    let mut control = Control([0; 64]);
-    let mut receive = || {
-        let (mut pieces, control) = ([IoSliceMut::new(into)], Some(&mut control.0[..]));
-        let message =
-            recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut pieces, control, MsgFlags::empty())?;
-        let tos = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
-            ControlMessageOwned::Ipv6TClass(class) => Some(class as u8),
-            _ => None,
-        });
-        let from = message.address.and_then(address).unwrap_or(NOBODY);
-        Ok(Arrived { len: message.bytes, from, tos: tos.unwrap_or(0) })
-    };
+    let mut receive = || sockets::receive(socket, into);
     match socket.try_io(Interest::READABLE, &mut receive) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.try_io(Interest::ERROR, receive),
         received => received,
     }
-}
-
-/// The sender of a datagram that has none.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// An address of the kernel's. A link-local one's scope is not part of what a guest can name.
-pub(crate) fn address(of: SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = of.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
-    v4.or_else(|| of.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().into(), v6.port())))
-}
-
-/// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
-fn put(
-    socket: &UdpSocket,
-    message: &[u8],
-    segment: Option<u16>,
-    to: SocketAddr,
-    tos: u8,
-) -> io::Result<usize> {
-    if segment.is_none() && tos == 0 {
-        return SockRef::from(socket).send_to(message, &to.into());
-    }
-    let (cut, class, pieces) = (segment.unwrap_or(0), i32::from(tos), [IoSlice::new(message)]);
-    let mark = if to.is_ipv4() { ControlMessage::Ipv4Tos(&tos) } else { ControlMessage::Ipv6TClass(&class) };
-    let control = [ControlMessage::UdpGsoSegments(&cut), mark];
-    let control = &control[usize::from(segment.is_none())..1 + usize::from(tos != 0)];
-    let to = SockaddrStorage::from(to);
-    Ok(sendmsg(socket.as_raw_fd(), &pieces, control, MsgFlags::empty(), Some(&to))?)
 }
 
 impl Datagrams for UdpSocket {
@@ -335,7 +257,9 @@ impl Datagrams for UdpSocket {
     }
 
     fn try_send(&self, data: &[u8], segment: Option<u16>, to: SocketAddr, tos: u8) -> io::Result<usize> {
-        put(self, data, segment, to, tos)
+        // Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be
+        // lost.
+        sockets::send(self, data, segment, to, tos)
     }
 
     fn hear(&self, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
@@ -350,16 +274,9 @@ pub struct HostPings {
     is_v4: bool,
 }
 
-/// Type, code, checksum, identifier, number.
-const ECHO_HEADER: usize = 8;
-
 impl Pings for HostPings {
     async fn send(&self, seq: u16, data: &[u8]) -> io::Result<()> {
-        let [high, low] = seq.to_be_bytes();
-        // The kernel writes the checksum and the identifier.
-        let mut message = Vec::with_capacity(ECHO_HEADER + data.len());
-        message.extend_from_slice(&[if self.is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 0, high, low]);
-        message.extend_from_slice(data);
+        let message = sockets::echo_request(self.is_v4, seq, data);
         self.socket.send(&message).await.map(drop)
     }
 

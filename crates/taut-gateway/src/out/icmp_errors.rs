@@ -14,7 +14,7 @@ use nix::libc::{EMSGSIZE, sock_extended_err};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use taut::Refusal;
 
-use crate::out::{host_sockets, way_out};
+use crate::out::{sockets, way_out};
 
 /// `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`.
 const LOCAL: u8 = 1;
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 64;
 
 /// Takes what is in the queue, each with the destination of the datagram that it is about, and returns
 /// whether there was anything.
-pub(crate) fn hear(socket: &impl AsRawFd, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
+pub fn hear(socket: &impl AsRawFd, tell: &mut dyn FnMut(SocketAddr, Refusal)) -> bool {
     let mut is_told = false;
     for error in (0..AT_ONCE).map_while(|_| next(socket).ok()) {
         is_told = true;
@@ -58,7 +58,7 @@ fn next(socket: &impl AsRawFd) -> nix::Result<Option<(SocketAddr, sock_extended_
     let mut pieces = [IoSliceMut::new(&mut data)];
     let flags = MsgFlags::MSG_ERRQUEUE;
     let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags)?;
-    let to = message.address.and_then(host_sockets::address);
+    let to = message.address.and_then(sockets::address);
     let found = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => {
             Some(error)

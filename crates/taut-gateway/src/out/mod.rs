@@ -6,4 +6,5 @@ pub(crate) mod host_sockets;
 pub(crate) mod icmp_errors;
 pub(crate) mod link;
 pub(crate) mod proxies;
+pub mod sockets;
 pub(crate) mod way_out;

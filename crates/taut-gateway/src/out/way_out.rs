@@ -203,7 +203,8 @@ pub fn failure(error: &io::Error) -> Failure {
 }
 
 /// What the guest hears of an error about its datagrams. A full queue of this host is no error for it.
-pub(crate) fn refusal(error: &io::Error) -> Option<Refusal> {
+#[must_use]
+pub fn refusal(error: &io::Error) -> Option<Refusal> {
     match failure(error) {
         Failure::NoResources => None,
         failure => failure.refusal(FlowKind::Udp),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use taut::{DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Stack};
 
 use crate::logic::admission::Admission;
+use crate::logic::gateway::Settings;
 use crate::out::way_out::WayOut;
 use crate::run::datagrams::{pings, udp};
 use crate::run::resolver;
@@ -26,7 +27,11 @@ impl Server {
         way: Arc<W>,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<W>> {
         let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
-        let flows = IncomingFlows::open_with(stack, filter, self.options())?;
+        let flows = IncomingFlows::open_with(
+            stack,
+            filter,
+            self.look(|gateway| incoming_options(gateway.settings())),
+        )?;
         let server = self.clone();
         Ok(async move {
             tokio::select! {
@@ -71,27 +76,29 @@ impl Server {
             }
         }
     }
+}
 
-    /// The stack's own limits for flows stay out of the way: those of the gateway come first.
-    fn options(&self) -> IncomingOptions {
-        let (limits, times) = self.look(|gateway| (gateway.settings().limits, gateway.settings().timeouts));
-        let pending = limits.all.half_open.saturating_add(1_024);
-        let flows = limits.all.datagram_flows.saturating_add(1_024);
-        let later = |time: Duration| time.saturating_add(Duration::from_secs(5)).into();
-        let datagrams = DatagramFlowOptions {
-            max_flows: flows,
-            max_flows_per_peer: flows,
-            queued_bytes_per_peer: u32::MAX,
-            idle_timeout: later(times.datagrams.max(times.ping)),
-            ..DatagramFlowOptions::default()
-        };
-        IncomingOptions {
-            max_pending: pending,
-            max_pending_per_peer: pending,
-            timeout: later(times.half_open),
-            conn: near(None),
-            datagrams,
-            ..IncomingOptions::default()
-        }
+/// How a stack takes in the flows of a gateway: its own limits stay out of the way, those of the gateway come
+/// first.
+#[must_use]
+pub fn incoming_options(settings: &Settings) -> IncomingOptions {
+    let (limits, times) = (settings.limits, settings.timeouts);
+    let pending = limits.all.half_open.saturating_add(1_024);
+    let flows = limits.all.datagram_flows.saturating_add(1_024);
+    let later = |time: Duration| time.saturating_add(Duration::from_secs(5)).into();
+    let datagrams = DatagramFlowOptions {
+        max_flows: flows,
+        max_flows_per_peer: flows,
+        queued_bytes_per_peer: u32::MAX,
+        idle_timeout: later(times.datagrams.max(times.ping)),
+        ..DatagramFlowOptions::default()
+    };
+    IncomingOptions {
+        max_pending: pending,
+        max_pending_per_peer: pending,
+        timeout: later(times.half_open),
+        conn: near(None),
+        datagrams,
+        ..IncomingOptions::default()
     }
 }

@@ -23,12 +23,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MAX_SERVERS: usize = 3;
 
 /// A file, and what it says.
+#[derive(Debug)]
 pub(crate) struct Watched<T> {
     place: Place,
     read: fn(&str) -> T,
     state: Mutex<State<T>>,
 }
 
+#[derive(Debug)]
 struct State<T> {
     looked_at: Option<Instant>,
     /// Device, inode, time of change and length of the file that was read.
@@ -36,6 +38,7 @@ struct State<T> {
     value: Arc<T>,
 }
 
+#[derive(Debug)]
 enum Place {
     Path(PathBuf),
     Outside(Arc<Caller>, Known),
@@ -138,6 +141,24 @@ impl ResolvConf {
             }
         }
         text
+    }
+}
+
+/// The name servers of a host, by its `resolv.conf`: changes of the file are noticed.
+#[derive(Debug)]
+pub struct NameServers(Watched<ResolvConf>);
+
+impl NameServers {
+    /// Those that this file names.
+    #[must_use]
+    pub fn of(path: PathBuf) -> Self {
+        Self(Watched::new(path, ResolvConf::read))
+    }
+
+    /// The servers at this moment: this host if there is none. The file is looked at once a second at most.
+    #[must_use]
+    pub fn get(&self) -> Vec<SocketAddr> {
+        self.0.get().servers()
     }
 }
 

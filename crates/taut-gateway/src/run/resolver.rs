@@ -21,7 +21,7 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::logic::dns::{self, Refused};
+use crate::logic::dns::{self, PATIENCE};
 use crate::logic::flow::{Failure, NextStep, Side};
 use crate::logic::questions::{Question, QuestionId};
 use crate::logic::rules::any_port;
@@ -30,12 +30,6 @@ use crate::run::server::{Handle, Server};
 use crate::sandbox::Caller;
 use crate::sandbox::outside::Known;
 
-/// How long a server may be silent before the next one gets the question, too.
-const NEXT_AFTER: Duration = Duration::from_secs(1);
-/// When a server gets the same datagram again.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// For all servers together. The C library's resolver in a guest waits for five seconds.
-const LONGEST: Duration = Duration::from_millis(4_500);
 /// How long a server may take between two messages of a zone transfer.
 const BETWEEN_MESSAGES: Duration = Duration::from_secs(10);
 /// A question is a name and a few options; a longer one is no question.
@@ -139,12 +133,12 @@ pub(crate) async fn addresses(
 /// Sends a question to the servers.
 async fn forward(server: &Server, id: QuestionId, question: &[u8], over_tcp: bool) -> Reply {
     let mut poor = None;
-    let good = timeout(LONGEST, first_good(server, id, question, over_tcp, &mut poor)).await;
+    let good = timeout(PATIENCE.in_all, first_good(server, id, question, over_tcp, &mut poor)).await;
     if let Ok(Some(good)) = good {
         return good;
     }
     server.give_up(id);
-    (poor.unwrap_or_else(|| dns::refusal(question, Refused::Failure)), None)
+    (poor.unwrap_or_else(|| dns::unanswered(question)), None)
 }
 
 /// The first answer that is none of [`dns::is_poor`], of which the last is left in `poor`.
@@ -178,7 +172,7 @@ async fn first_good(
                 Ok(Ok(good)) => return Some(good),
                 Ok(Err(_)) | Err(_) => {}
             },
-            () = sleep(NEXT_AFTER), if next.is_some() => {}
+            () = sleep(PATIENCE.next), if next.is_some() => {}
         }
     }
 }
@@ -191,7 +185,7 @@ macro_rules! exchange {
         loop {
             tokio::select! {
                 ready = $socket.readable() => ready?,
-                () = sleep(AGAIN_AFTER) => {
+                () = sleep(PATIENCE.again) => {
                     $socket.send($question).await?;
                     continue;
                 }
@@ -336,7 +330,7 @@ async fn questions(guest: &mut TcpStream, from: IpAddr, server: &Server, flow: &
 async fn transfer(guest: &mut TcpStream, mut stream: tokio::net::TcpStream, flow: &Handle) -> io::Result<()> {
     let (mut is_over, mut first, mut one) = (false, [0], [0]);
     loop {
-        let quiet = if is_over { NEXT_AFTER } else { BETWEEN_MESSAGES };
+        let quiet = if is_over { PATIENCE.next } else { BETWEEN_MESSAGES };
         tokio::select! {
             ready = timeout(quiet, stream.peek(&mut first)) => match ready {
                 Err(_) if is_over => return Ok(()),

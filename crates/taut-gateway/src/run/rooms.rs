@@ -23,7 +23,7 @@ use std::time::Duration;
 use taut::ConnOptions;
 use tokio::time::Instant;
 
-use crate::out::host_sockets::NOTSENT_LOWAT;
+use crate::out::sockets::NOTSENT_LOWAT;
 use crate::out::way_out::{Path, Upstream};
 
 /// A room holds no more than leaves in this time.
@@ -42,7 +42,8 @@ const PART: u64 = 8;
 const SEGMENT_MAX: u16 = (65_520 - 40) / 4;
 
 /// The options of a connection to a guest.
-pub(crate) fn near(bind: Option<SocketAddr>) -> ConnOptions {
+#[must_use]
+pub fn near(bind: Option<SocketAddr>) -> ConnOptions {
     ConnOptions {
         bind,
         nodelay: true,

@@ -630,3 +630,17 @@ fn gw_148_a_guest_that_was_heard_keeps_its_connection() {
     let (mut gateway, id) = open(FlowKind::Tcp);
     assert_eq!(gateway.due(secs(1), id, secs(1)), NextStep::ResetBoth);
 }
+
+#[test]
+fn gw_166_an_own_address_may_have_no_name_service() {
+    let (own, nameless) =
+        (vec!["10.0.2.2".parse().unwrap(), "10.0.2.3".parse().unwrap()], vec!["10.0.2.2".parse().unwrap()]);
+    let rules = Rules::parse(["allow 127.0.0.0/8"]).unwrap();
+    let mut gateway = Gateway::new(Settings { own, nameless, rules, ..Settings::default() });
+    for kind in [FlowKind::Tcp, FlowKind::Udp] {
+        let mut admit = |to: &str| gateway.admit(secs(0), kind, guest(1), to.parse().unwrap());
+        let loopback = "127.0.0.1:53".parse().unwrap();
+        assert!(matches!(admit("10.0.2.2:53"), Admission::Dial(_, to) if to == loopback));
+        assert!(matches!(admit("10.0.2.3:53"), Admission::Questions(_)));
+    }
+}

@@ -20,6 +20,8 @@ const REPLY_MIN: usize = 300;
 /// RFC 2131 §2, figure 2: the client cannot take an answer to an address that it does not have yet.
 const FLAGS: usize = 10;
 const BROADCAST: u8 = 0x80;
+/// The address of the server from which a client boots.
+const SIADDR: usize = 20;
 /// The address of a relay.
 const GIADDR: usize = 24;
 
@@ -111,6 +113,11 @@ pub struct DhcpTerms<'a> {
     /// Domains to search, as [`domain::emit`] writes names, one behind the other. The first is the client's
     /// own.
     pub search: &'a [u8],
+    /// Further options, by their codes (RFC 2132). A domain here takes the place of the first one to search.
+    pub more: &'a [(u8, &'a [u8])],
+    /// The file from which a client boots, which it fetches from this server; empty if there is none (RFC 951
+    /// §3).
+    pub file: &'a [u8],
 }
 
 /// An answer of a server.
@@ -153,6 +160,12 @@ impl DhcpGrant<'_> {
         message[YIADDR..YIADDR + 4].copy_from_slice(&self.address.octets());
         message[CHADDR..CHADDR + 6].copy_from_slice(&self.station.0);
         message[COOKIE_AT..OPTIONS_AT].copy_from_slice(&COOKIE);
+        // With room for the zero at its end.
+        let file = Some(self.terms.file).filter(|file| !file.is_empty() && file.len() < FILE.len());
+        if let Some(file) = file.filter(|_| self.answer != DhcpAnswer::Nak) {
+            message[SIADDR..SIADDR + 4].copy_from_slice(&self.server.octets());
+            message[FILE][..file.len()].copy_from_slice(file);
+        }
         let mut options = Options { message, at: OPTIONS_AT };
         let kind = match self.answer {
             DhcpAnswer::Offer => 2,
@@ -188,6 +201,12 @@ impl DhcpTerms<'_> {
         options.put(option::NAME_SERVERS, &octets[..4 * count]);
         if let Some(mtu) = self.mtu {
             options.put(option::MTU, &mtu.to_be_bytes());
+        }
+        for (code, data) in self.more {
+            options.put(*code, data);
+        }
+        if self.more.iter().any(|(code, _)| *code == option::DOMAIN) {
+            return;
         }
         let (mut name, mut len) = ([0; domain::NAME_MAX], 0);
         for label in domain::first_labels(self.search) {
@@ -337,6 +356,8 @@ mod tests {
                 name_servers,
                 mtu: Some(65_520),
                 search,
+                more: &[],
+                file: &[],
             },
         }
     }
@@ -363,6 +384,37 @@ mod tests {
         let nak = DhcpGrant { answer: DhcpAnswer::Nak, address: v4("0.0.0.0"), lease_s: None, ..all };
         assert_eq!(nak.emit(&mut buf), 300);
         assert_eq!(buf[240..259], [53, 1, 6, 54, 4, 10, 0, 2, 2, 61, 7, 1, 2, 0, 0, 0, 0, 9, 255]);
+    }
+
+    /// RFC 951 §3 (siaddr, file); RFC 2132 §3.14, §3.17, §9.4.
+    #[test]
+    fn vm_22_what_a_machine_boots_from_byte_for_byte() {
+        let mut buf = [0; REPLY_MAX];
+        let more = [(12, &b"guest"[..]), (15, &b"corp"[..]), (66, &b"files"[..])];
+        let mut all = grant(&[1, 2], b"\x04home\0", &[]);
+        (all.terms.more, all.terms.file) = (&more, b"pxe.0");
+        let len = all.emit(&mut buf);
+        assert_eq!((&buf[20..24], &buf[108..114]), (&[10, 0, 2, 2][..], &b"pxe.0\0"[..]));
+        let mut options: Vec<(u8, Vec<u8>)> = Vec::new();
+        each_option(&buf[OPTIONS_AT..len], &mut |code, data: &[u8]| options.push((code, data.to_vec())))
+            .unwrap();
+        let of = |wanted: u8| -> Vec<&[u8]> {
+            options.iter().filter(|(code, _)| *code == wanted).map(|(_, data)| &data[..]).collect()
+        };
+        assert_eq!([of(12), of(15), of(66)], [[&b"guest"[..]], [&b"corp"[..]], [&b"files"[..]]]);
+        // The list to search stays.
+        assert_eq!(of(119), [b"\x04home\0"]);
+        let nak = DhcpGrant { answer: DhcpAnswer::Nak, ..all };
+        nak.emit(&mut buf);
+        assert_eq!((&buf[20..24], buf[108]), (&[0; 4][..], 0));
+        // A name has 127 bytes and a zero at most.
+        let long = [b'x'; 128];
+        all.terms.file = &long;
+        all.emit(&mut buf);
+        assert_eq!((&buf[20..24], buf[108]), (&[0; 4][..], 0));
+        all.terms.file = &long[..127];
+        all.emit(&mut buf);
+        assert_eq!((buf[234], buf[235]), (b'x', 0));
     }
 
     #[test]
