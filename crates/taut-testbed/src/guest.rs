@@ -44,8 +44,10 @@ pub struct Guest {
     processors: usize,
     /// Unix sockets of programs that carry a card's frames.
     plugs: Vec<PathBuf>,
-    /// Whether it has a card whose network QEMU makes.
-    has_user_network: bool,
+    /// Options of the network that QEMU makes for a card, if there is one.
+    user_network: Option<String>,
+    /// Of QEMU.
+    environment: Vec<(String, PathBuf)>,
     /// Programs of this machine, by their names in the guest.
     programs: Vec<(String, PathBuf)>,
     words: Vec<String>,
@@ -78,7 +80,8 @@ impl Guest {
             cards: 0,
             processors: 1,
             plugs: Vec::new(),
-            has_user_network: false,
+            user_network: None,
+            environment: Vec::new(),
             programs: found,
             words: Vec::new(),
         })
@@ -106,8 +109,22 @@ impl Guest {
 
     /// With a network card more, whose network QEMU makes by itself, by libslirp. The guest then has this machine's time.
     #[must_use]
-    pub const fn user_network(mut self) -> Self {
-        self.has_user_network = true;
+    pub fn user_network(mut self) -> Self {
+        self.user_network = Some(String::new());
+        self
+    }
+
+    /// The same with options, each with a comma in front, as in `,hostfwd=tcp::2222-:22`.
+    #[must_use]
+    pub fn user_network_with(mut self, options: &str) -> Self {
+        self.user_network = Some(options.to_owned());
+        self
+    }
+
+    /// Gives QEMU itself an environment variable, such as `LD_LIBRARY_PATH`.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &Path) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -185,7 +202,7 @@ impl Guest {
         let mut command = Command::new(QEMU);
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-machine", "q35", "-cpu", "max"]);
         command.args(["-accel", "tcg", "-m", "1024", "-serial", "stdio"]);
-        if self.plugs.is_empty() && !self.has_user_network {
+        if self.plugs.is_empty() && self.user_network.is_none() {
             command.args(["-icount", "shift=0,sleep=off"]);
         }
         command.args(["-smp", &self.processors.to_string()]);
@@ -201,10 +218,11 @@ impl Guest {
                 format!("virtio-net-pci,netdev=plug{number},mac=02:00:00:00:01:{number:02x},romfile=");
             command.args(["-netdev", &netdev, "-device", &device]);
         }
-        if self.has_user_network {
+        if let Some(options) = &self.user_network {
             let device = "virtio-net-pci,netdev=user,mac=02:00:00:00:02:00,romfile=";
-            command.args(["-netdev", "user,id=user", "-device", device]);
+            command.args(["-netdev", &format!("user,id=user{options}"), "-device", device]);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // No speculation to guard against, and a clock that needs no check against another one.
         let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";
         let words = format!("{words} {} -- --exact {test} --ignored --nocapture", self.words.join(" "));

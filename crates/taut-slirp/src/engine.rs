@@ -1,0 +1,434 @@
+//! Joins the parts: a turn handles times, then events, then collects frames, until there is nothing to do.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut_core::{
+    Event, FlowFilter, FlowInfo, FlowKind, Instant, LinkCaps, ListenError, Network, Refusal, Stack,
+    StackConfig,
+};
+use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options};
+
+use crate::boot::dhcpv6;
+use crate::boot::tftp::Tftp;
+use crate::config::Config;
+use crate::core::{AT_ONCE, Call, Core, Key, Waited};
+use crate::forward::{At, Forwards};
+use crate::link::{Frames, Link};
+use crate::names::Names;
+use crate::ping::Pings;
+use crate::service::Far;
+use crate::settings::Settings;
+use crate::tcp::Connections;
+use crate::udp::Ports;
+
+/// Turns at once: what a turn leaves is for the next call.
+const TURNS: usize = 8;
+
+/// A service that the guest reaches at an address of the link.
+#[derive(Clone, Debug)]
+pub(crate) enum Service {
+    Program(String),
+    Unix(String),
+    /// The caller has it.
+    Caller,
+}
+
+/// One instance of the library.
+pub(crate) struct Engine {
+    pub(crate) core: Core,
+    pub(crate) link: Link,
+    pub(crate) tcp: Connections,
+    pub(crate) udp: Ports,
+    pub(crate) pings: Pings,
+    names: Names,
+    pub(crate) forwards: Forwards,
+    services: Vec<(SocketAddr, Service)>,
+    tftp: Tftp,
+    settings: Settings,
+    /// For whom the caller's loop waits, each with the place that the caller gave it.
+    pub(crate) waited: Vec<(Key, i32)>,
+    /// The time at the last [`wait`](Self::wait).
+    waited_at: Instant,
+    /// The latest time at which the caller's loop wakes.
+    wakes_at: Option<Instant>,
+}
+
+impl Engine {
+    /// An instance, or why there can be none.
+    pub(crate) fn new(config: Config, settings: Settings, now: Instant) -> Result<Self, String> {
+        let rules = config.rules(&settings.rules).map_err(|error| error.to_string())?;
+        let gateway = taut_gateway::Settings {
+            rules,
+            limits: settings.limits,
+            own: config.own(),
+            nameless: config.nameless(),
+            ..taut_gateway::Settings::default()
+        };
+        let mut stack = StackConfig::default().with(|stack| {
+            stack.addresses = config.own();
+            stack.any_address = true;
+            // Pings of this host's addresses are flows like others.
+            stack.icmp_echo = false;
+        });
+        for (name, value) in &settings.sysctls {
+            stack.set_sysctl(name, value).map_err(|error| format!("{name}: {error}"))?;
+        }
+        let mut seed = [0; 48];
+        getrandom::fill(&mut seed).map_err(|error| error.to_string())?;
+        let (of_stack, of_link) = seed.split_at(32);
+        let of_stack = of_stack.try_into().unwrap_or([0; 32]);
+        let mut stack = Stack::new(Arc::new(stack), LinkCaps::plain(config.mtu()), of_stack);
+        let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
+        stack.incoming(filter, incoming_options(&gateway)).map_err(|error: ListenError| error.to_string())?;
+        Ok(Self {
+            link: Link::new(&config, of_link.try_into().unwrap_or([0; 16])),
+            tftp: Tftp::new(config.tftp_path.clone()),
+            core: Core {
+                stack,
+                gateway: Gateway::new(gateway),
+                config,
+                named_servers: settings.name_servers.clone(),
+                host_servers: NameServers::of("/etc/resolv.conf".into()),
+                now,
+                calls: VecDeque::new(),
+                is_changed: false,
+                programs: Vec::new(),
+                scratch: vec![0; AT_ONCE],
+            },
+            tcp: Connections::default(),
+            udp: Ports::default(),
+            pings: Pings::default(),
+            names: Names::default(),
+            forwards: Forwards::default(),
+            services: Vec::new(),
+            settings,
+            waited: Vec::new(),
+            waited_at: Instant::NEVER,
+            wakes_at: None,
+        })
+    }
+
+    /// It is so late now. A clock that goes back stands still.
+    pub(crate) fn set_time(&mut self, now: Instant) {
+        self.core.now = self.core.now.max(now);
+    }
+
+    /// A frame of the guest's.
+    pub(crate) fn input(&mut self, frame: &[u8]) {
+        let config = &self.core.config;
+        if let Some(reply) = dhcpv6::answer(config, frame) {
+            return self.link.out.push_whole(&reply);
+        }
+        self.link.input(self.core.now, frame, &mut self.core.stack);
+    }
+
+    // ---- turns ----
+
+    /// Handles all that is due now, and its consequences.
+    pub(crate) fn turn(&mut self) {
+        let Self { core, .. } = self;
+        if core.stack.poll_timeout().is_some_and(|(at, _)| at <= core.now) {
+            core.stack.handle_timeout(core.now);
+        }
+        core.gateway.handle_timeout(core.time());
+        self.names.handle_timeout(core);
+        self.tftp.handle_timeout(core);
+        self.tcp.ask(core);
+        core.programs.retain_mut(|program| matches!(program.try_wait(), Ok(None)));
+        for _ in 0..TURNS {
+            while let Some((flow, step)) = self.core.gateway.poll_end() {
+                self.expire(flow, step);
+            }
+            let mut is_quiet = true;
+            while let Some(event) = self.core.stack.poll_event() {
+                is_quiet = false;
+                self.on_event(event);
+            }
+            self.link.output(self.core.now, &mut self.core.stack);
+            if is_quiet {
+                break;
+            }
+        }
+        while let Some(event) = self.core.gateway.poll_event() {
+            self.settings.log(&event);
+        }
+    }
+
+    fn expire(&mut self, flow: FlowId, step: NextStep) {
+        let core = &mut self.core;
+        _ = self.tcp.expire(core, flow, step)
+            || self.udp.expire(core, flow)
+            || self.pings.expire(core, flow)
+            || self.names.expire(core, flow)
+            || self.forwards.expire(core, flow);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let core = &mut self.core;
+        match event {
+            Event::Incoming(filter) => {
+                while let Some(info) = self.core.stack.next_flow(filter) {
+                    self.admit(&info);
+                }
+            }
+            Event::DatagramReadable(id) => {
+                _ = self.udp.up(core, id)
+                    || self.names.up(core, id)
+                    || self.pings.up(core, id)
+                    || self.forwards.up(core, id)
+                    || self.tftp.up(core, id);
+            }
+            event => self.tcp.on_event(core, event),
+        }
+    }
+
+    /// A new flow of the guest's.
+    fn admit(&mut self, info: &FlowInfo) {
+        let core = &mut self.core;
+        let (kind, to) = (info.kind, info.local);
+        if kind == FlowKind::Udp && self.tftp.is_at(core, to) {
+            return self.tftp.admit(core, info);
+        }
+        if kind == FlowKind::Tcp
+            && let Some((_, service)) = self.services.iter().find(|(at, _)| *at == to)
+        {
+            let service = service.clone();
+            return self.admit_to_service(info, &service);
+        }
+        if core.config.restricted {
+            // As libslirp: a reset, or nothing.
+            return match kind {
+                FlowKind::Tcp => _ = core.stack.refuse_flow(core.now, info.id, Refusal::Reset),
+                FlowKind::Echo if core.config.own().contains(&to.ip()) => self.admit_by_rules(info),
+                _ => _ = core.stack.drop_flow(core.now, info.id),
+            };
+        }
+        self.admit_by_rules(info);
+    }
+
+    fn admit_by_rules(&mut self, info: &FlowInfo) {
+        let core = &mut self.core;
+        if info.kind == FlowKind::Echo && core.config.own().contains(&info.local.ip()) {
+            // Whether the host's loopback may be reached is another question.
+            return match core.gateway.forward(core.time(), FlowKind::Echo, info.peer) {
+                Some(flow) => {
+                    self.pings.admit(core, info, flow, SocketAddr::new(loopback(info.local.ip()), 0));
+                }
+                None => _ = core.stack.drop_flow(core.now, info.id),
+            };
+        }
+        match core.gateway.admit(core.time(), info.kind, info.peer, info.local) {
+            Admission::Refuse(how) => _ = core.stack.refuse_flow(core.now, info.id, how),
+            Admission::Silent => _ = core.stack.drop_flow(core.now, info.id),
+            Admission::Questions(flow) if info.kind == FlowKind::Tcp => self.question_by_tcp(info, flow),
+            Admission::Questions(flow) => self.names.admit(core, info, flow),
+            Admission::Dial(flow, to) => match info.kind {
+                FlowKind::Tcp => {
+                    let far = core.connect(to).map(Far::Socket);
+                    self.tcp.admit(core, info, flow, far);
+                }
+                FlowKind::Udp => self.udp.admit(core, info, flow, to),
+                FlowKind::Echo => self.pings.admit(core, info, flow, to),
+            },
+        }
+    }
+
+    /// A connection for questions is one to the first server. With rules that have names it is refused:
+    /// nothing would be learnt from its answers.
+    fn question_by_tcp(&mut self, info: &FlowInfo, flow: FlowId) {
+        let core = &mut self.core;
+        let server = core.name_servers().into_iter().next().filter(|_| !self.settings.names_matter());
+        let far = server.ok_or_else(|| io::ErrorKind::ConnectionRefused.into());
+        let far = far.and_then(|server| core.connect(server)).map(Far::Socket);
+        self.tcp.admit(core, info, flow, far);
+    }
+
+    fn admit_to_service(&mut self, info: &FlowInfo, service: &Service) {
+        let core = &mut self.core;
+        let Some(flow) = core.gateway.forward(core.time(), FlowKind::Tcp, info.peer) else {
+            core.stack.refuse_flow(core.now, info.id, Refusal::Reset);
+            return;
+        };
+        let far = match service {
+            Service::Caller if self.tcp.has_service(info.local) => {
+                Err(io::ErrorKind::ConnectionRefused.into())
+            }
+            Service::Caller => Ok(Far::Caller { at: info.local, said: VecDeque::new() }),
+            Service::Unix(path) => Far::unix(path),
+            Service::Program(line) => Far::program(line).map(|(far, child)| {
+                core.programs.push(child);
+                far
+            }),
+        };
+        self.tcp.admit(core, info, flow, far);
+    }
+
+    // ---- the caller's loop ----
+
+    /// The files that the caller's loop is to wait for, and the most milliseconds.
+    pub(crate) fn wait(&mut self, timeout_ms: u32) -> (Vec<Waited>, u32) {
+        let mut all = Vec::with_capacity(self.waited.len() + 8);
+        self.tcp.wait(&mut all, &mut self.core);
+        self.udp.wait(&mut all);
+        self.pings.wait(&mut all);
+        self.names.wait(&mut all);
+        self.forwards.wait(&mut all, self.core.time());
+        self.core.is_changed = false;
+        let is_stopped = self.waited_at == self.core.now;
+        self.waited_at = self.core.now;
+        self.wakes_at = self.deadline();
+        let mut timeout = timeout_ms;
+        if let Some(at) = self.wakes_at {
+            let left_ms = at.since(self.core.now).as_nanos().div_ceil(1_000_000);
+            timeout = timeout.min(u32::try_from(left_ms).unwrap_or(u32::MAX));
+        }
+        // The clock of a machine that was stopped stands still, and what is due stays due.
+        (all, if is_stopped { timeout.max(timeout_ms.min(STOPPED_MS)) } else { timeout })
+    }
+
+    /// When something is due.
+    fn deadline(&self) -> Option<Instant> {
+        let at = |time: Duration| Instant::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let stack = self.core.stack.poll_timeout().map(|(at, _)| at);
+        let link = Some(self.link.deadline()).filter(|at| *at < Instant::NEVER);
+        let others = [
+            self.core.gateway.poll_timeout(),
+            self.names.deadline(),
+            self.tcp.deadline(),
+            self.tftp.deadline(),
+            self.forwards.deadline(),
+        ];
+        stack.into_iter().chain(link).chain(others.into_iter().flatten().map(at)).min()
+    }
+
+    /// Whether the caller's loop, which may be waiting on another thread, must look again: a time is
+    /// earlier than it waits for, or files are others.
+    pub(crate) fn must_notify(&mut self) -> bool {
+        let deadline = self.deadline();
+        let is_earlier = match (deadline, self.wakes_at) {
+            (Some(at), Some(known)) => at < known,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if is_earlier {
+            self.wakes_at = deadline;
+        }
+        std::mem::take(&mut self.core.is_changed) || is_earlier
+    }
+
+    /// Events that the caller's loop has seen.
+    pub(crate) fn on_ready(&mut self, seen: &[(Key, i32)]) {
+        let core = &mut self.core;
+        for &(key, seen) in seen.iter().filter(|(_, seen)| *seen != 0) {
+            match key {
+                Key::Connection(at) => self.tcp.on_ready(core, at, seen),
+                Key::Port(guest) => self.udp.on_ready(core, guest),
+                Key::Ping(at) => self.pings.on_ready(core, at),
+                Key::Asked(at) => self.names.on_ready(core, at),
+                Key::Forward(at) => self.forwards.on_ready(core, &mut self.tcp, at),
+            }
+        }
+    }
+
+    /// Frames for the guest, in exchange for memory to put further ones into.
+    pub(crate) fn take_frames(&mut self, empty: Frames) -> Frames {
+        std::mem::replace(&mut self.link.out, empty)
+    }
+
+    pub(crate) fn take_calls(&mut self) -> VecDeque<Call> {
+        std::mem::take(&mut self.core.calls)
+    }
+
+    // ---- the caller's commands ----
+
+    pub(crate) fn add_forward(&mut self, at: At, only_v6: bool, guest: SocketAddr) -> io::Result<()> {
+        self.forwards.add(at, only_v6, self.guest(guest))
+    }
+
+    pub(crate) fn remove_forward(&mut self, at: &At) -> bool {
+        self.forwards.remove(&mut self.core, at)
+    }
+
+    /// A guest without an address is the first one that has leased one.
+    fn guest(&self, guest: SocketAddr) -> SocketAddr {
+        match (guest.ip(), self.core.config.v4) {
+            (IpAddr::V4(ip), Some(v4)) if ip.is_unspecified() => {
+                SocketAddr::new(v4.guest.into(), guest.port())
+            }
+            _ => guest,
+        }
+    }
+
+    /// Whether there can be a service at this address.
+    pub(crate) fn may_serve(&self, at: SocketAddr) -> bool {
+        let is_in = match at.ip() {
+            IpAddr::V4(ip) => self.core.config.v4.is_some_and(|v4| v4.contains(ip)),
+            IpAddr::V6(_) => false,
+        };
+        is_in
+            && !self.core.config.own().contains(&at.ip())
+            && !self.services.iter().any(|(known, _)| *known == at)
+    }
+
+    pub(crate) fn add_service(&mut self, at: SocketAddr, service: Service) {
+        self.services.push((at, service));
+        self.stand_in(at.ip(), true);
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn remove_service(&mut self, at: SocketAddr) -> bool {
+        let before = self.services.len();
+        self.services.retain(|(known, _)| *known != at);
+        if self.services.len() == before {
+            return false;
+        }
+        self.tcp.end_service(&mut self.core, at);
+        if !self.services.iter().any(|(known, _)| known.ip() == at.ip()) {
+            self.stand_in(at.ip(), false);
+        }
+        true
+    }
+
+    fn stand_in(&mut self, address: IpAddr, is_there: bool) {
+        let prefix = self.core.config.v4.map_or(32, |v4| v4.prefix_len());
+        self.link.stand_in(self.core.now, Network { address, prefix }, is_there);
+    }
+
+    pub(crate) fn service_room(&self, at: SocketAddr) -> usize {
+        self.tcp.room(at)
+    }
+
+    pub(crate) fn serve(&mut self, at: SocketAddr, bytes: &[u8]) {
+        self.tcp.serve(&mut self.core, at, bytes);
+    }
+
+    /// The guest is another one now, or the same at another time: flows end, forwarded ports and services
+    /// stay.
+    pub(crate) fn end_flows(&mut self) {
+        self.tcp.end_all(&mut self.core);
+        self.udp.end_all(&mut self.core);
+        self.pings.end_all(&mut self.core);
+        self.names.end_all(&mut self.core);
+        self.tftp.end_all(&mut self.core);
+        self.forwards.end_all(&mut self.core);
+    }
+
+    /// When the link has something to say by itself.
+    pub(crate) fn link_deadline(&self) -> Instant {
+        self.link.deadline()
+    }
+}
+
+/// How long a loop waits while the caller's clock stands still.
+const STOPPED_MS: u32 = 50;
+
+const fn loopback(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    }
+}

@@ -1,0 +1,240 @@
+//! The name service: questions of the guest, sent to the host's name servers. The logic reads questions and
+//! answers (`taut-gateway`, `logic/dns.rs`); servers are tried as by the gateway's other runner: the next
+//! one when one is silent for a second, cannot be reached, or cannot or will not answer.
+//!
+//! Each question has a socket of its own at each server, whose port the kernel chooses at random (RFC 5452
+//! §9.2).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use slab::Slab;
+use socket2::{Domain, Protocol, Socket, Type};
+use taut_core::{DatagramError, DatagramId, FlowInfo, SendMeta};
+use taut_gateway::{FlowId, NextStep, PATIENCE, Question, QuestionId, Side, is_poor, unanswered};
+
+use crate::core::{Core, Key, Waited, any_port, interest, waits};
+
+/// A question is a name and a few options; a longer one is no question.
+const LONGEST_QUESTION: usize = 4_096;
+/// Questions of one socket before others have their turn.
+const TURN: usize = 64;
+
+/// A question that a server was sent.
+struct Asked {
+    id: QuestionId,
+    guest: DatagramId,
+    flow: FlowId,
+    message: Vec<u8>,
+    servers: Vec<SocketAddr>,
+    /// How many of them have the question.
+    asked: usize,
+    sockets: Vec<(Socket, Duration)>,
+    /// When the next server gets it.
+    next_at: Duration,
+    over_at: Duration,
+    /// The last answer that says that a server cannot or will not answer.
+    poor: Option<Vec<u8>>,
+}
+
+/// See the top of the file.
+#[derive(Default)]
+pub(crate) struct Names {
+    guests: BTreeMap<DatagramId, (FlowId, SocketAddr)>,
+    of_flow: BTreeMap<FlowId, DatagramId>,
+    asked: Slab<Asked>,
+}
+
+impl Names {
+    /// A flow of questions.
+    pub(crate) fn admit(&mut self, core: &mut Core, info: &FlowInfo, flow: FlowId) {
+        if core.gateway.reached(core.time(), flow) != NextStep::Accept {
+            return core.closed(flow);
+        }
+        let Ok(id) = core.stack.accept_datagram_flow(core.now, info.id, None) else {
+            return core.closed(flow);
+        };
+        self.guests.insert(id, (flow, info.peer));
+        self.of_flow.insert(flow, id);
+        self.up(core, id);
+    }
+
+    /// From the guest. Returns whether it is a socket of these.
+    pub(crate) fn up(&mut self, core: &mut Core, id: DatagramId) -> bool {
+        let Some(&(flow, guest)) = self.guests.get(&id) else { return false };
+        for _ in 0..TURN {
+            let len = match core.stack.recv_datagram(id, &mut core.scratch, false) {
+                Ok(received) => received.len,
+                Err(DatagramError::WouldBlock) => break,
+                Err(DatagramError::TimedOut | DatagramError::Closed) => {
+                    self.expire(core, flow);
+                    break;
+                }
+                Err(_) => continue,
+            };
+            core.gateway.datagrams_passed(core.time(), flow, Side::Guest, 1, len);
+            if len > LONGEST_QUESTION {
+                continue;
+            }
+            let message = core.scratch[..len].to_vec();
+            match core.gateway.question(core.time(), guest.ip(), &message) {
+                Question::Answer(answer) => tell(core, id, flow, &answer),
+                Question::Ignore => {}
+                Question::Forward(question) => self.begin(core, (id, flow), question, message),
+            }
+        }
+        true
+    }
+
+    fn begin(
+        &mut self,
+        core: &mut Core,
+        (guest, flow): (DatagramId, FlowId),
+        id: QuestionId,
+        message: Vec<u8>,
+    ) {
+        let (servers, time) = (core.name_servers(), core.time());
+        let at = self.asked.insert(Asked {
+            id,
+            guest,
+            flow,
+            message,
+            servers,
+            asked: 0,
+            sockets: Vec::new(),
+            next_at: time,
+            over_at: time + PATIENCE.in_all,
+            poor: None,
+        });
+        self.look(core, at);
+    }
+
+    /// Sends the question to the servers that are due, and gives up one that has taken too long.
+    fn look(&mut self, core: &mut Core, at: usize) {
+        let time = core.time();
+        let Some(one) = self.asked.get_mut(at) else { return };
+        for (socket, again_at) in &mut one.sockets {
+            if *again_at <= time {
+                *again_at = time + PATIENCE.again;
+                _ = socket.send(&one.message);
+            }
+        }
+        while one.asked < one.servers.len() && (one.next_at <= time || one.sockets.is_empty()) {
+            let server = one.servers[one.asked];
+            one.asked += 1;
+            one.next_at = time + PATIENCE.next;
+            if let Ok(socket) = ask(server, &one.message) {
+                one.sockets.push((socket, time + PATIENCE.again));
+                core.is_changed = true;
+            }
+        }
+        if one.sockets.is_empty() || one.over_at <= time {
+            let answer = one.poor.take().unwrap_or_else(|| unanswered(&one.message));
+            core.gateway.give_up(one.id);
+            self.answer(core, at, &answer);
+        }
+    }
+
+    /// The caller's loop has seen something at a question's sockets.
+    pub(crate) fn on_ready(&mut self, core: &mut Core, at: usize) {
+        let Some(one) = self.asked.get_mut(at) else { return };
+        let mut good = None;
+        one.sockets.retain(|(socket, _)| {
+            for _ in 0..TURN {
+                let answer = match io::Read::read(&mut &*socket, &mut core.scratch) {
+                    Ok(len) => &core.scratch[..len],
+                    Err(error) => return waits(&error),
+                };
+                let time = Duration::from_nanos(core.now.as_nanos());
+                if !core.gateway.reply(time, one.id, answer) {
+                    continue;
+                }
+                if is_poor(answer) {
+                    one.poor = Some(answer.to_vec());
+                } else {
+                    good.get_or_insert_with(|| answer.to_vec());
+                }
+                return false;
+            }
+            true
+        });
+        match good {
+            Some(answer) => self.answer(core, at, &answer),
+            None => self.look(core, at),
+        }
+    }
+
+    fn answer(&mut self, core: &mut Core, at: usize, answer: &[u8]) {
+        if let Some(one) = self.asked.try_remove(at) {
+            tell(core, one.guest, one.flow, answer);
+        }
+    }
+
+    /// Repeats questions that are due.
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core) {
+        let time = core.time();
+        let is_due = |(at, one): (usize, &Asked)| (one.deadline() <= time).then_some(at);
+        let due: Vec<usize> = self.asked.iter().filter_map(is_due).collect();
+        due.into_iter().for_each(|at| self.look(core, at));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.asked.iter().map(|(_, one)| one.deadline()).min()
+    }
+
+    /// The time of a flow is over, if it is one of these. Returns whether it is.
+    pub(crate) fn expire(&mut self, core: &mut Core, flow: FlowId) -> bool {
+        let Some(id) = self.of_flow.remove(&flow) else { return false };
+        self.guests.remove(&id);
+        let gone: Vec<usize> =
+            self.asked.iter().filter(|(_, one)| one.guest == id).map(|(at, _)| at).collect();
+        for at in gone {
+            core.gateway.give_up(self.asked.remove(at).id);
+        }
+        core.stack.close_datagram(id);
+        core.closed(flow);
+        true
+    }
+
+    pub(crate) fn end_all(&mut self, core: &mut Core) {
+        let all: Vec<FlowId> = self.of_flow.keys().copied().collect();
+        all.into_iter().for_each(|flow| _ = self.expire(core, flow));
+    }
+
+    pub(crate) fn wait(&self, all: &mut Vec<Waited>) {
+        for (at, one) in &self.asked {
+            all.extend(one.sockets.iter().map(|(socket, _)| Waited {
+                fd: socket.as_raw_fd(),
+                interest: interest::IN,
+                key: Key::Asked(at),
+            }));
+        }
+    }
+}
+
+impl Asked {
+    fn deadline(&self) -> Duration {
+        let again = self.sockets.iter().map(|(_, at)| *at).min();
+        let next = (self.asked < self.servers.len()).then_some(self.next_at);
+        again.into_iter().chain(next).chain([self.over_at]).min().unwrap_or(self.over_at)
+    }
+}
+
+fn ask(server: SocketAddr, message: &[u8]) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(server), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&any_port(server).into())?;
+    socket.connect(&server.into())?;
+    socket.send(message)?;
+    Ok(socket)
+}
+
+/// Without room the answer is lost, as any datagram, and the guest repeats its question.
+fn tell(core: &mut Core, guest: DatagramId, flow: FlowId, answer: &[u8]) {
+    if core.stack.send_datagram(core.now, guest, None, answer, &SendMeta::default()).is_ok() {
+        core.gateway.datagrams_passed(core.time(), flow, Side::Upstream, 1, answer.len());
+    }
+}

@@ -1,0 +1,129 @@
+//! The far side of a connection: a socket of the host's, a program, or a service of the caller's own.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::core::{AT_ONCE, Call};
+
+/// See the top of the file.
+pub(crate) enum Far {
+    /// A socket of TCP or Unix: of a server, or of a program at its standard input and output.
+    Socket(Socket),
+    /// The caller has the service at this address; bytes that it said and the guest has not got yet.
+    Caller { at: SocketAddr, said: VecDeque<u8> },
+}
+
+impl Far {
+    /// A program, as `add_exec` names it. Its end is the caller's to note.
+    pub(crate) fn program(line: &str) -> io::Result<(Self, Child)> {
+        let no_program = || io::Error::from(io::ErrorKind::InvalidInput);
+        let words = shlex::split(line).ok_or_else(no_program)?;
+        let (name, arguments) = words.split_first().ok_or_else(no_program)?;
+        let (own, other) = UnixStream::pair()?;
+        own.set_nonblocking(true)?;
+        let output = OwnedFd::from(other.try_clone()?);
+        let child = Command::new(name)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::from(output))
+            .spawn()?;
+        Ok((Self::Socket(Socket::from(OwnedFd::from(own))), child))
+    }
+
+    /// A Unix socket, as `add_unix` names it.
+    pub(crate) fn unix(path: &str) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        Ok(Self::Socket(socket))
+    }
+
+    const fn socket(&self) -> Option<&Socket> {
+        match self {
+            Self::Socket(socket) => Some(socket),
+            Self::Caller { .. } => None,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        self.socket().map(std::os::fd::AsRawFd::as_raw_fd)
+    }
+
+    pub(crate) const fn is_caller(&self) -> bool {
+        matches!(self, Self::Caller { .. })
+    }
+
+    /// Whether it is connected.
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
+        let Some(socket) = self.socket() else { return Ok(true) };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        Ok(socket.peer_addr().is_ok())
+    }
+
+    /// Why it is over, if it is. Told once.
+    pub(crate) fn error(&self) -> Option<io::Error> {
+        self.socket().and_then(|socket| socket.take_error().unwrap_or_else(Some))
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8], calls: &mut VecDeque<Call>) -> io::Result<usize> {
+        match self {
+            Self::Socket(socket) => socket.send_with_flags(bytes, libc::MSG_NOSIGNAL),
+            // It takes all that comes: the guest's window bounds it.
+            Self::Caller { at, .. } => {
+                calls.push_back(Call { at: *at, bytes: bytes.to_vec() });
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    pub(crate) fn recv(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Socket(socket) => io::Read::read(&mut &*socket, into),
+            Self::Caller { said, .. } if said.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            Self::Caller { said, .. } => io::Read::read(said, into),
+        }
+    }
+
+    /// How much more the caller's service may say.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Caller { said, .. } => AT_ONCE.saturating_sub(said.len()),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the caller's service; beyond its room they are lost.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        let room = self.room();
+        if let Self::Caller { said, .. } = self {
+            said.extend(&bytes[..bytes.len().min(room)]);
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(socket) = self.socket() {
+            // One that is gone by now does not miss it.
+            _ = socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Dropping it will be a reset.
+    pub(crate) fn abort_now(&self) {
+        if let Some(socket) = self.socket() {
+            _ = socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    pub(crate) fn abort(self) {
+        self.abort_now();
+    }
+}

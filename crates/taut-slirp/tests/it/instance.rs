@@ -1,0 +1,277 @@
+//! An instance: versions of its configuration, tables, state, time, and callers that call back in.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::net::{TcpListener, UdpSocket};
+use std::ptr;
+use std::time::Duration;
+
+use slirp::ffi::{
+    Slirp, SlirpConfig, slirp_add_hostfwd, slirp_cleanup, slirp_connection_info, slirp_init, slirp_input,
+    slirp_neighbor_info, slirp_new, slirp_pollfds_fill, slirp_state_load, slirp_state_save,
+    slirp_state_version, slirp_version_string,
+};
+use taut_testbed::eventually;
+
+use crate::connections::connect;
+use crate::frames::{arp_request, guest_mac};
+use crate::world::{Bare, GUEST, HOST, State, World, at, callbacks, config, v4, v6};
+
+/// Whether there can be an instance, and what was said.
+fn made(config: &SlirpConfig) -> (bool, Vec<String>) {
+    let state = State::new(None);
+    let slirp = unsafe { slirp_new(config, &callbacks(), ptr::from_ref(&*state).cast_mut().cast()) };
+    unsafe { slirp_cleanup(slirp) };
+    let errors = state.errors.take();
+    (!slirp.is_null(), errors)
+}
+
+#[test]
+fn slirp_13_versions_and_values_of_a_configuration() {
+    for version in 1..=6 {
+        assert_eq!(made(&SlirpConfig { version, ..config() }), (true, Vec::new()), "{version}");
+    }
+    for version in [0, 7, u32::MAX] {
+        assert!(!made(&SlirpConfig { version, ..config() }).0, "{version}");
+    }
+    // libslirp's limits.
+    for (mtu, is_possible) in [(67, false), (68, true), (65_521, true), (65_522, false)] {
+        assert_eq!(made(&SlirpConfig { if_mtu: mtu, ..config() }).0, is_possible, "{mtu}");
+        assert_eq!(made(&SlirpConfig { if_mru: mtu, ..config() }).0, is_possible, "{mtu}");
+    }
+    for wrong in [
+        SlirpConfig { vhost: v4("10.0.3.2"), ..config() },
+        SlirpConfig { vnetmask: v4("255.0.255.0"), ..config() },
+        SlirpConfig { vprefix_len: 127, ..config() },
+    ] {
+        let (is_made, errors) = made(&wrong);
+        assert!(!is_made && errors.len() == 1, "{errors:?}");
+    }
+    let (is_made, errors) = made(&SlirpConfig { enable_emu: true, ..config() });
+    assert!(is_made && errors.len() == 1 && errors[0].contains("enable_emu"), "{errors:?}");
+    assert!(unsafe { slirp_new(ptr::null(), &callbacks(), ptr::null_mut()) }.is_null());
+    unsafe { slirp_cleanup(ptr::null_mut()) };
+}
+
+/// Fields of later versions are not read: here they point nowhere.
+#[test]
+fn slirp_13_later_fields_are_not_read() {
+    let nowhere = ptr::dangling::<libc::sockaddr_in>();
+    let old = SlirpConfig { version: 1, outbound_addr: nowhere, disable_dhcp: true, ..config() };
+    assert!(made(&old).0);
+    let world = World::new(SlirpConfig { version: 3, disable_dhcp: true, ..config() });
+    drop(world);
+    let state = State::new(None);
+    let no = ptr::null();
+    let slirp = unsafe {
+        slirp_init(
+            0,
+            true,
+            v4("10.0.2.0"),
+            v4("255.255.255.0"),
+            v4(HOST),
+            true,
+            v6("fec0::"),
+            64,
+            v6("fec0::2"),
+            no,
+            no,
+            no,
+            no,
+            v4(GUEST),
+            v4("10.0.2.3"),
+            v6("fec0::3"),
+            ptr::null(),
+            no,
+            &callbacks(),
+            ptr::from_ref(&*state).cast_mut().cast(),
+        )
+    };
+    assert!(!slirp.is_null());
+    unsafe { slirp_cleanup(slirp) };
+}
+
+fn taken(text: *mut c_char) -> String {
+    let taken = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+    // As g_free does.
+    unsafe { libc::free(text.cast()) };
+    taken
+}
+
+#[test]
+fn slirp_15_tables_have_libslirps_form() {
+    let world = World::new(config());
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free_udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    world.caller.call(move |slirp| unsafe {
+        slirp_add_hostfwd(slirp, 0, v4("127.0.0.1"), free.into(), v4("0.0.0.0"), 22);
+        slirp_add_hostfwd(slirp, 1, v4("0.0.0.0"), free_udp.into(), v4(GUEST), 53);
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let _guest = connect(&world, at(HOST, port));
+    let connections = world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) }));
+    let rows: Vec<Vec<&str>> = connections.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        connections.lines().next(),
+        Some("  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ")
+    );
+    let row = |name: &str| {
+        rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name}: {connections}"))
+    };
+    let (free, free_udp, port) = (free.to_string(), free_udp.to_string(), port.to_string());
+    assert_eq!(row("TCP[HOST_FORWARD]")[2..], ["127.0.0.1", &free, GUEST, "22", "0", "0"]);
+    assert_eq!(row("UDP[HOST_FORWARD]")[2..], ["*", &free_udp, GUEST, "53", "0", "0"]);
+    let open = row("TCP[ESTABLISHED]");
+    assert_eq!((open[2], &open[4..6]), (GUEST, &[HOST, &port[..]][..]));
+    let neighbours = world.caller.call(|slirp| taken(unsafe { slirp_neighbor_info(slirp) }));
+    assert!(
+        neighbours.lines().any(|line| line.starts_with("  ARP ") && line.ends_with(GUEST)),
+        "{neighbours}"
+    );
+    let version = unsafe { CStr::from_ptr(slirp_version_string()) }.to_str().unwrap();
+    assert!(version.starts_with("4.9.") && version.contains("taut"), "{version}");
+}
+
+/// A saved state.
+struct File {
+    bytes: Vec<u8>,
+    at: Cell<usize>,
+}
+
+unsafe extern "C" fn write(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
+    let file = unsafe { &mut *opaque.cast::<File>() };
+    file.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes.cast(), len) });
+    len as isize
+}
+
+unsafe extern "C" fn read(into: *mut c_void, len: usize, opaque: *mut c_void) -> isize {
+    let file = unsafe { &*opaque.cast::<File>() };
+    let left = &file.bytes[file.at.get()..];
+    let count = len.min(left.len());
+    unsafe { into.cast::<u8>().copy_from_nonoverlapping(left.as_ptr(), count) };
+    file.at.set(file.at.get() + count);
+    count as isize
+}
+
+fn load(slirp: *mut Slirp, version: c_int, bytes: &[u8]) -> c_int {
+    let mut file = File { bytes: bytes.to_vec(), at: Cell::new(0) };
+    unsafe { slirp_state_load(slirp, version, Some(read), (&raw mut file).cast()) }
+}
+
+#[test]
+fn slirp_16_after_a_load_flows_are_over_and_new_ones_begin() {
+    let world = World::new(config());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut guest = connect(&world, at(HOST, port));
+    let saved = world.caller.call(|slirp| {
+        let mut file = File { bytes: Vec::new(), at: Cell::new(0) };
+        unsafe { slirp_state_save(slirp, Some(write), (&raw mut file).cast()) };
+        file.bytes
+    });
+    let version = slirp_state_version();
+    let wrong = world.caller.call({
+        let saved = saved.clone();
+        move |slirp| {
+            let other = saved.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>();
+            [load(slirp, version, &[]), load(slirp, version, &other), load(slirp, version + 1, &saved)]
+        }
+    });
+    assert_eq!(wrong, [-libc::EINVAL; 3]);
+    std::io::Write::write_all(&mut guest, b"still open").unwrap();
+    assert_eq!(world.caller.call(move |slirp| load(slirp, version, &saved)), 0);
+    let ended = std::io::Read::read(&mut guest, &mut [0]).unwrap_err();
+    assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
+    _ = connect(&world, at(HOST, port));
+}
+
+/// A caller that calls back in for each frame: up to three calls deep.
+struct Mirror {
+    slirp: Cell<*mut Slirp>,
+    depth: Cell<u32>,
+    frames: Cell<u32>,
+}
+
+unsafe extern "C" fn reflect(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
+    let mirror = unsafe { &*opaque.cast::<Mirror>() };
+    mirror.frames.set(mirror.frames.get() + 1);
+    if mirror.depth.get() < 3 {
+        mirror.depth.set(mirror.depth.get() + 1);
+        let mut timeout = 0;
+        unsafe {
+            slirp_input(mirror.slirp.get(), bytes.cast(), len as c_int);
+            let frame = arp_request(GUEST, HOST);
+            slirp_input(mirror.slirp.get(), frame.as_ptr(), frame.len() as c_int);
+            slirp_pollfds_fill(mirror.slirp.get(), &raw mut timeout, Some(no_poll), ptr::null_mut());
+        }
+        mirror.depth.set(mirror.depth.get() - 1);
+    }
+    len as isize
+}
+
+unsafe extern "C" fn no_poll(_: c_int, _: c_int, _: *mut c_void) -> c_int {
+    0
+}
+
+unsafe extern "C" fn no_time(_: *mut c_void) -> i64 {
+    7
+}
+
+#[test]
+fn slirp_23_a_caller_may_call_back_in() {
+    let mirror = Mirror { slirp: Cell::new(ptr::null_mut()), depth: Cell::new(0), frames: Cell::new(0) };
+    let mut table = callbacks();
+    table.send_packet = Some(reflect);
+    table.clock_get_ns = Some(no_time);
+    (table.guest_error, table.timer_new_opaque, table.timer_mod, table.timer_free) = (None, None, None, None);
+    let slirp = unsafe { slirp_new(&config(), &table, ptr::from_ref(&mirror).cast_mut().cast()) };
+    mirror.slirp.set(slirp);
+    let frame = arp_request(GUEST, HOST);
+    unsafe { slirp_input(slirp, frame.as_ptr(), frame.len() as c_int) };
+    // Each call has its answer.
+    assert!(mirror.frames.get() >= 4, "{}", mirror.frames.get());
+    unsafe { slirp_cleanup(slirp) };
+}
+
+#[test]
+fn slirp_24_a_clock_that_stands_still_does_not_make_a_loop_spin() {
+    // A connection whose SYN-ACK is to be repeated, in a machine that is stopped.
+    let bare = Bare::new(&config());
+    bare.input(&arp_request(GUEST, HOST));
+    let waits: Vec<Duration> = (0..3).map(|_| bare.turn(Duration::ZERO)).collect();
+    // The router's first advertisement is out; the next one is in 16 s at most.
+    assert!(waits[2] <= Duration::from_secs(16) && !waits[2].is_zero(), "{waits:?}");
+    drop(bare);
+    let state = State::new(None);
+    let mut table = callbacks();
+    table.clock_get_ns = Some(no_time);
+    let slirp = unsafe { slirp_new(&config(), &table, ptr::from_ref(&*state).cast_mut().cast()) };
+    let fill = || {
+        let mut timeout = u32::MAX;
+        unsafe { slirp_pollfds_fill(slirp, &raw mut timeout, Some(no_poll), ptr::null_mut()) };
+        timeout
+    };
+    fill();
+    assert!(fill() >= 50);
+    unsafe { slirp_cleanup(slirp) };
+}
+
+#[test]
+fn slirp_25_an_instance_takes_no_file_and_no_thread_with_it() {
+    let count = || {
+        let of = |folder: &str| std::fs::read_dir(folder).unwrap().count();
+        (of("/proc/self/fd"), of("/proc/self/task"))
+    };
+    eventually("other tests have ended, or stand still", || {
+        let before = count();
+        for _ in 0..20 {
+            let bare = Bare::new(&config());
+            bare.input(&arp_request(GUEST, HOST));
+            bare.turn(Duration::ZERO);
+        }
+        count() == before
+    });
+    assert_ne!(guest_mac(), [0; 6]);
+    _ = CString::default();
+}

@@ -1,0 +1,162 @@
+//! Debian's slirp4netns, unmodified, with this library in place of libslirp: what a command in its
+//! namespace sees.
+//!
+//! ```text
+//!   guest's namespace ── tap0 ── slirp4netns ── this library ── the host's namespace ── servers
+//! ```
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use taut_testbed::{Kernel, Meter, Noise, PATIENCE, Scratch, eventually, live};
+
+use crate::symbols::library;
+
+const BYTES: usize = 16 << 20;
+const DEBIANS: &str = "/usr/lib/x86_64-linux-gnu";
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// A host's namespace, and a guest's that slirp4netns serves with the library of this folder.
+struct World {
+    _slirp: Ended,
+    _holder: Ended,
+    host: Kernel,
+    guest: Kernel,
+}
+
+impl World {
+    fn new(folder: &Path, settings: Option<&Path>) -> Self {
+        let (host, guest) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+        let mut holder = Command::new("sleep");
+        let holder = Ended(guest.namespace.spawn(holder.arg("1000")).unwrap());
+        let mut slirp = Command::new("slirp4netns");
+        slirp.args(["--configure", "--mtu=1500", &holder.0.id().to_string(), "tap0"]);
+        slirp.env("LD_LIBRARY_PATH", folder).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(settings) = settings {
+            slirp.env("TAUT_SLIRP_CONFIG", settings);
+        }
+        let slirp = Ended(host.namespace.spawn(&mut slirp).unwrap());
+        eventually("the guest has its address", || {
+            guest.run("ip -4 address show dev tap0").is_ok_and(|text| text.contains("10.0.2.100"))
+        });
+        Self { _slirp: slirp, _holder: holder, host, guest }
+    }
+
+    fn listen(&self) -> TcpListener {
+        self.host.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap()
+    }
+
+    fn connect(&self, port: u16) -> std::io::Result<std::net::TcpStream> {
+        let stream = self.guest.enter(|| std::net::TcpStream::connect(("10.0.2.2", port))).unwrap()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+}
+
+fn hash(stream: &std::net::TcpStream) -> [u8; 32] {
+    Meter::of(stream).unwrap().finish()
+}
+
+fn sum(bytes: &[u8]) -> [u8; 32] {
+    let mut meter = Meter::default();
+    meter.update(bytes);
+    meter.finish()
+}
+
+/// A client's view of a good server, of ends, of refusals.
+fn sees(world: &World) -> Vec<String> {
+    let mut seen = Vec::new();
+    let (up, down) = (Noise::new(1).bytes(BYTES).to_vec(), Noise::new(2).bytes(BYTES).to_vec());
+    let listener = world.listen();
+    let port = listener.local_addr().unwrap().port();
+    let (mut guest, (host, _)) = (world.connect(port).unwrap(), listener.accept().unwrap());
+    let expected = (sum(&up), sum(&down));
+    let sending = std::thread::spawn(move || {
+        guest.write_all(&up).unwrap();
+        guest.shutdown(Shutdown::Write).unwrap();
+        guest
+    });
+    assert_eq!(hash(&host), expected.0);
+    let guest = sending.join().unwrap();
+    // After the guest's end, the host still sends.
+    let sending = std::thread::spawn({
+        let mut host = host.try_clone().unwrap();
+        move || {
+            host.write_all(&down).unwrap();
+            host.shutdown(Shutdown::Write).unwrap();
+        }
+    });
+    assert_eq!(hash(&guest), expected.1);
+    sending.join().unwrap();
+    seen.push("bytes both ways, one half after the other".to_owned());
+    drop((guest, host));
+    // A reset of the host's.
+    let (mut guest, (host, _)) = (world.connect(port).unwrap(), listener.accept().unwrap());
+    socket2::SockRef::from(&host).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(host);
+    seen.push(format!("reset: {:?}", guest.read(&mut [0]).unwrap_err().kind()));
+    drop(listener);
+    seen.push(format!("refused: {:?}", world.connect(port).unwrap_err().kind()));
+    let ping = world.guest.run("ping -c 1 -W 5 10.0.2.2").is_ok();
+    seen.push(format!("ping: {ping}"));
+    seen
+}
+
+#[test]
+fn slirp_02_debians_slirp4netns_with_this_library_and_with_its_own() {
+    if !live::ready(&["slirp4netns", "ip", "ping"]) {
+        return;
+    }
+    let scratch = Scratch::new("slirp4netns");
+    let all = [library(&scratch), PathBuf::from(DEBIANS)].map(|folder| sees(&World::new(&folder, None)));
+    assert_eq!(all[0], all[1]);
+    println!("{:#?}", all[0]);
+}
+
+#[test]
+fn slirp_08_names_are_the_name_servers() {
+    if !live::ready(&["slirp4netns", "ip", "dig"]) {
+        return;
+    }
+    let scratch = Scratch::new("slirp4netns-names");
+    let settings = scratch.join("settings");
+    let log = scratch.join("log");
+    // The first server is closed; the rule is for another name.
+    let text = format!(
+        "name-server 127.0.0.1:5301\nname-server 127.0.0.1:5302\nrule deny secret.example\nlog {}\n",
+        log.display()
+    );
+    std::fs::write(&settings, text).unwrap();
+    let world = World::new(&library(&scratch), Some(&settings));
+    let server = world.host.enter(|| std::net::UdpSocket::bind("127.0.0.1:5302")).unwrap().unwrap();
+    std::thread::spawn(move || {
+        let mut message = [0; 512];
+        while let Ok((len, from)) = server.recv_from(&mut message) {
+            // RFC 1035 §4.1: the question, and one address.
+            let end = 12 + message[12..len].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let mut answer = message[..end].to_vec();
+            (answer[2], answer[3]) = (answer[2] | 0x80, 0x80);
+            answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
+            _ = server.send_to(&answer, from);
+        }
+    });
+    let dig =
+        |name: &str| world.guest.run(&format!("dig +short +time=5 +tries=1 @10.0.2.3 {name} A")).unwrap();
+    assert_eq!(dig("files.example").trim(), "192.0.2.7");
+    // libslirp has no name of its own; taut's gateway has.
+    assert_eq!(dig("host.home.arpa").lines().collect::<Vec<_>>(), ["10.0.2.2", "10.0.2.3"]);
+    assert_eq!(dig("secret.example").trim(), "");
+    assert!(std::fs::read_to_string(&log).unwrap().contains("secret.example"));
+}
