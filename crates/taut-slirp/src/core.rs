@@ -59,6 +59,9 @@ pub(crate) struct Core {
     pub(crate) host_servers: NameServers,
     pub(crate) now: Instant,
     pub(crate) calls: VecDeque<Call>,
+    /// Questions that guests sent on connections, and answers to them; empty if there is none.
+    pub(crate) questions: VecDeque<(FlowId, IpAddr, Vec<u8>)>,
+    pub(crate) answers: VecDeque<(FlowId, Vec<u8>)>,
     /// Files, or their events, have changed since the caller's loop got them.
     pub(crate) is_changed: bool,
     /// Programs that serve, until they have ended.

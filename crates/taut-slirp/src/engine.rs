@@ -20,7 +20,7 @@ use crate::forward::{At, Forwards};
 use crate::link::{Frames, Link};
 use crate::names::Names;
 use crate::ping::Pings;
-use crate::service::Far;
+use crate::service::{Conversation, Far};
 use crate::settings::Settings;
 use crate::tcp::Connections;
 use crate::udp::Ports;
@@ -95,6 +95,8 @@ impl Engine {
                 host_servers: NameServers::of("/etc/resolv.conf".into()),
                 now,
                 calls: VecDeque::new(),
+                questions: VecDeque::new(),
+                answers: VecDeque::new(),
                 is_changed: false,
                 programs: Vec::new(),
                 scratch: vec![0; AT_ONCE],
@@ -147,6 +149,11 @@ impl Engine {
             while let Some(event) = self.core.stack.poll_event() {
                 is_quiet = false;
                 self.on_event(event);
+            }
+            self.names.take_questions(&mut self.core);
+            while let Some((flow, answer)) = self.core.answers.pop_front() {
+                is_quiet = false;
+                self.tcp.answer(&mut self.core, flow, &answer);
             }
             self.link.output(self.core.now, &mut self.core.stack);
             if is_quiet {
@@ -224,7 +231,9 @@ impl Engine {
         match core.gateway.admit(core.time(), info.kind, info.peer, info.local) {
             Admission::Refuse(how) => _ = core.stack.refuse_flow(core.now, info.id, how),
             Admission::Silent => _ = core.stack.drop_flow(core.now, info.id),
-            Admission::Questions(flow) if info.kind == FlowKind::Tcp => self.question_by_tcp(info, flow),
+            Admission::Questions(flow) if info.kind == FlowKind::Tcp => {
+                self.tcp.admit(core, info, flow, Ok(Far::Names(Conversation::default())));
+            }
             Admission::Questions(flow) => self.names.admit(core, info, flow),
             Admission::Dial(flow, to) => match info.kind {
                 FlowKind::Tcp => {
@@ -235,16 +244,6 @@ impl Engine {
                 FlowKind::Echo => self.pings.admit(core, info, flow, to),
             },
         }
-    }
-
-    /// A connection for questions is one to the first server. With rules that have names it is refused:
-    /// nothing would be learnt from its answers.
-    fn question_by_tcp(&mut self, info: &FlowInfo, flow: FlowId) {
-        let core = &mut self.core;
-        let server = core.name_servers().into_iter().next().filter(|_| !self.settings.names_matter());
-        let far = server.ok_or_else(|| io::ErrorKind::ConnectionRefused.into());
-        let far = far.and_then(|server| core.connect(server)).map(Far::Socket);
-        self.tcp.admit(core, info, flow, far);
     }
 
     fn admit_to_service(&mut self, info: &FlowInfo, service: &Service) {

@@ -20,8 +20,9 @@
 //! | `engine.rs` | joins all parts: events, times, files |
 //! | `core.rs` | what all parts share |
 //! | `link.rs` | frames and the link layer |
-//! | `tcp.rs`, `service.rs` | connections, and their far sides |
-//! | `udp.rs`, `ping.rs`, `names.rs` | datagrams, pings, questions for names |
+//! | `tcp/`, `service.rs` | connections, and their far sides |
+//! | `udp.rs`, `ping.rs` | datagrams, pings |
+//! | `names.rs`, `exchange.rs` | questions for names; one at one server |
 //! | `forward.rs` | ports of the host that lead to the guest |
 //! | `boot/` | TFTP, and stateless DHCP for IPv6 |
 //! | `tables.rs`, `saved.rs` | tables for people; the state for a migration |
@@ -32,6 +33,7 @@ mod boot;
 mod config;
 mod core;
 mod engine;
+mod exchange;
 pub mod ffi;
 mod forward;
 mod link;

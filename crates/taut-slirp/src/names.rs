@@ -6,33 +6,37 @@
 //! §9.2).
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use slab::Slab;
-use socket2::{Domain, Protocol, Socket, Type};
 use taut_core::{DatagramError, DatagramId, FlowInfo, SendMeta};
 use taut_gateway::{FlowId, NextStep, PATIENCE, Question, QuestionId, Side, is_poor, unanswered};
 
-use crate::core::{Core, Key, Waited, any_port, interest, waits};
+use crate::core::{Core, Key, Waited};
+use crate::exchange::Exchange;
 
 /// A question is a name and a few options; a longer one is no question.
 const LONGEST_QUESTION: usize = 4_096;
 /// Questions of one socket before others have their turn.
 const TURN: usize = 64;
 
+/// Who gets the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Datagram(DatagramId, FlowId),
+    Connection(FlowId),
+}
+
 /// A question that a server was sent.
 struct Asked {
     id: QuestionId,
-    guest: DatagramId,
-    flow: FlowId,
+    asker: Asker,
     message: Vec<u8>,
     servers: Vec<SocketAddr>,
     /// How many of them have the question.
     asked: usize,
-    sockets: Vec<(Socket, Duration)>,
+    exchanges: Vec<Exchange>,
     /// When the next server gets it.
     next_at: Duration,
     over_at: Duration,
@@ -80,31 +84,35 @@ impl Names {
                 continue;
             }
             let message = core.scratch[..len].to_vec();
-            match core.gateway.question(core.time(), guest.ip(), &message) {
-                Question::Answer(answer) => tell(core, id, flow, &answer),
-                Question::Ignore => {}
-                Question::Forward(question) => self.begin(core, (id, flow), question, message),
-            }
+            self.question(core, Asker::Datagram(id, flow), guest.ip(), message);
         }
         true
     }
 
-    fn begin(
-        &mut self,
-        core: &mut Core,
-        (guest, flow): (DatagramId, FlowId),
-        id: QuestionId,
-        message: Vec<u8>,
-    ) {
+    /// Questions on connections, which `tcp.rs` has read.
+    pub(crate) fn take_questions(&mut self, core: &mut Core) {
+        while let Some((flow, guest, message)) = core.questions.pop_front() {
+            self.question(core, Asker::Connection(flow), guest, message);
+        }
+    }
+
+    fn question(&mut self, core: &mut Core, asker: Asker, guest: IpAddr, message: Vec<u8>) {
+        match core.gateway.question(core.time(), guest, &message) {
+            Question::Answer(answer) => asker.tell(core, &answer),
+            Question::Ignore => asker.tell(core, &[]),
+            Question::Forward(id) => self.begin(core, asker, id, message),
+        }
+    }
+
+    fn begin(&mut self, core: &mut Core, asker: Asker, id: QuestionId, message: Vec<u8>) {
         let (servers, time) = (core.name_servers(), core.time());
         let at = self.asked.insert(Asked {
             id,
-            guest,
-            flow,
+            asker,
             message,
             servers,
             asked: 0,
-            sockets: Vec::new(),
+            exchanges: Vec::new(),
             next_at: time,
             over_at: time + PATIENCE.in_all,
             poor: None,
@@ -116,22 +124,18 @@ impl Names {
     fn look(&mut self, core: &mut Core, at: usize) {
         let time = core.time();
         let Some(one) = self.asked.get_mut(at) else { return };
-        for (socket, again_at) in &mut one.sockets {
-            if *again_at <= time {
-                *again_at = time + PATIENCE.again;
-                _ = socket.send(&one.message);
-            }
-        }
-        while one.asked < one.servers.len() && (one.next_at <= time || one.sockets.is_empty()) {
+        let over_tcp = matches!(one.asker, Asker::Connection(_));
+        one.exchanges.iter_mut().for_each(|exchange| exchange.repeat(&one.message, time));
+        while one.asked < one.servers.len() && (one.next_at <= time || one.exchanges.is_empty()) {
             let server = one.servers[one.asked];
             one.asked += 1;
             one.next_at = time + PATIENCE.next;
-            if let Ok(socket) = ask(server, &one.message) {
-                one.sockets.push((socket, time + PATIENCE.again));
+            if let Ok(exchange) = Exchange::begin(server, &one.message, over_tcp, time) {
+                one.exchanges.push(exchange);
                 core.is_changed = true;
             }
         }
-        if one.sockets.is_empty() || one.over_at <= time {
+        if one.exchanges.is_empty() || one.over_at <= time {
             let answer = one.poor.take().unwrap_or_else(|| unanswered(&one.message));
             core.gateway.give_up(one.id);
             self.answer(core, at, &answer);
@@ -142,22 +146,25 @@ impl Names {
     pub(crate) fn on_ready(&mut self, core: &mut Core, at: usize) {
         let Some(one) = self.asked.get_mut(at) else { return };
         let mut good = None;
-        one.sockets.retain(|(socket, _)| {
+        let time = Duration::from_nanos(core.now.as_nanos());
+        one.exchanges.retain_mut(|exchange| {
             for _ in 0..TURN {
-                let answer = match io::Read::read(&mut &*socket, &mut core.scratch) {
-                    Ok(len) => &core.scratch[..len],
-                    Err(error) => return waits(&error),
+                let answer = match exchange.poll(&mut core.scratch) {
+                    Ok(Some(answer)) => answer,
+                    Ok(None) => return true,
+                    Err(_) => return false,
                 };
-                let time = Duration::from_nanos(core.now.as_nanos());
-                if !core.gateway.reply(time, one.id, answer) {
-                    continue;
+                if core.gateway.reply(time, one.id, &answer) {
+                    if is_poor(&answer) {
+                        one.poor = Some(answer);
+                    } else {
+                        good.get_or_insert(answer);
+                    }
+                    return false;
                 }
-                if is_poor(answer) {
-                    one.poor = Some(answer.to_vec());
-                } else {
-                    good.get_or_insert_with(|| answer.to_vec());
+                if exchange.is_stream() {
+                    return false;
                 }
-                return false;
             }
             true
         });
@@ -169,7 +176,7 @@ impl Names {
 
     fn answer(&mut self, core: &mut Core, at: usize, answer: &[u8]) {
         if let Some(one) = self.asked.try_remove(at) {
-            tell(core, one.guest, one.flow, answer);
+            one.asker.tell(core, answer);
         }
     }
 
@@ -189,8 +196,8 @@ impl Names {
     pub(crate) fn expire(&mut self, core: &mut Core, flow: FlowId) -> bool {
         let Some(id) = self.of_flow.remove(&flow) else { return false };
         self.guests.remove(&id);
-        let gone: Vec<usize> =
-            self.asked.iter().filter(|(_, one)| one.guest == id).map(|(at, _)| at).collect();
+        let is_its = |asked: &Asked| asked.asker == Asker::Datagram(id, flow);
+        let gone: Vec<usize> = self.asked.iter().filter(|(_, one)| is_its(one)).map(|(at, _)| at).collect();
         for at in gone {
             core.gateway.give_up(self.asked.remove(at).id);
         }
@@ -206,9 +213,9 @@ impl Names {
 
     pub(crate) fn wait(&self, all: &mut Vec<Waited>) {
         for (at, one) in &self.asked {
-            all.extend(one.sockets.iter().map(|(socket, _)| Waited {
-                fd: socket.as_raw_fd(),
-                interest: interest::IN,
+            all.extend(one.exchanges.iter().map(|exchange| Waited {
+                fd: exchange.fd(),
+                interest: exchange.interest(),
                 key: Key::Asked(at),
             }));
         }
@@ -217,24 +224,24 @@ impl Names {
 
 impl Asked {
     fn deadline(&self) -> Duration {
-        let again = self.sockets.iter().map(|(_, at)| *at).min();
+        let again = self.exchanges.iter().map(Exchange::again_at).min();
         let next = (self.asked < self.servers.len()).then_some(self.next_at);
         again.into_iter().chain(next).chain([self.over_at]).min().unwrap_or(self.over_at)
     }
 }
 
-fn ask(server: SocketAddr, message: &[u8]) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(server), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&any_port(server).into())?;
-    socket.connect(&server.into())?;
-    socket.send(message)?;
-    Ok(socket)
-}
-
-/// Without room the answer is lost, as any datagram, and the guest repeats its question.
-fn tell(core: &mut Core, guest: DatagramId, flow: FlowId, answer: &[u8]) {
-    if core.stack.send_datagram(core.now, guest, None, answer, &SendMeta::default()).is_ok() {
-        core.gateway.datagrams_passed(core.time(), flow, Side::Upstream, 1, answer.len());
+impl Asker {
+    /// Gives it the answer; none is an empty one.
+    fn tell(self, core: &mut Core, answer: &[u8]) {
+        match self {
+            Self::Datagram(..) if answer.is_empty() => {}
+            Self::Datagram(guest, flow) => {
+                // Without room it is lost, as any datagram, and the guest repeats its question.
+                if core.stack.send_datagram(core.now, guest, None, answer, &SendMeta::default()).is_ok() {
+                    core.gateway.datagrams_passed(core.time(), flow, Side::Upstream, 1, answer.len());
+                }
+            }
+            Self::Connection(flow) => core.answers.push_back((flow, answer.to_vec())),
+        }
     }
 }

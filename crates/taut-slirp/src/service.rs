@@ -11,6 +11,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::core::{AT_ONCE, Call};
+use crate::exchange::{first_of, framed};
 
 /// See the top of the file.
 pub(crate) enum Far {
@@ -18,6 +19,50 @@ pub(crate) enum Far {
     Socket(Socket),
     /// The caller has the service at this address; bytes that it said and the guest has not got yet.
     Caller { at: SocketAddr, said: VecDeque<u8> },
+    /// The name service.
+    Names(Conversation),
+}
+
+/// Questions on one connection, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    /// The question, as far as it has come.
+    question: Vec<u8>,
+    /// It is whole, and has no answer yet.
+    is_whole: bool,
+    said: VecDeque<u8>,
+    /// The guest has no more questions.
+    is_over: bool,
+}
+
+/// A question is a name and a few options; a longer one is no question.
+const LONGEST_QUESTION: usize = 4_096;
+
+impl Conversation {
+    /// Takes bytes of one question.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_whole || !self.said.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut count = 0;
+        while count < bytes.len() && !self.is_whole {
+            self.question.push(bytes[count]);
+            count += 1;
+            self.is_whole = first_of(&self.question).is_some();
+            if self.question.len() > LONGEST_QUESTION {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(count)
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.said.is_empty() {
+            true if self.is_over && !self.is_whole => Ok(0),
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => io::Read::read(&mut self.said, into),
+        }
+    }
 }
 
 impl Far {
@@ -48,7 +93,7 @@ impl Far {
     const fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Socket(socket) => Some(socket),
-            Self::Caller { .. } => None,
+            Self::Caller { .. } | Self::Names(_) => None,
         }
     }
 
@@ -74,7 +119,7 @@ impl Far {
         self.socket().and_then(|socket| socket.take_error().unwrap_or_else(Some))
     }
 
-    pub(crate) fn send(&self, bytes: &[u8], calls: &mut VecDeque<Call>) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, bytes: &[u8], calls: &mut VecDeque<Call>) -> io::Result<usize> {
         match self {
             Self::Socket(socket) => socket.send_with_flags(bytes, libc::MSG_NOSIGNAL),
             // It takes all that comes: the guest's window bounds it.
@@ -82,6 +127,7 @@ impl Far {
                 calls.push_back(Call { at: *at, bytes: bytes.to_vec() });
                 Ok(bytes.len())
             }
+            Self::Names(names) => names.take(bytes),
         }
     }
 
@@ -90,6 +136,7 @@ impl Far {
             Self::Socket(socket) => io::Read::read(&mut &*socket, into),
             Self::Caller { said, .. } if said.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
             Self::Caller { said, .. } => io::Read::read(said, into),
+            Self::Names(names) => names.read(into),
         }
     }
 
@@ -97,7 +144,24 @@ impl Far {
     pub(crate) fn room(&self) -> usize {
         match self {
             Self::Caller { said, .. } => AT_ONCE.saturating_sub(said.len()),
-            _ => 0,
+            Self::Socket(_) | Self::Names(_) => 0,
+        }
+    }
+
+    /// A question that is whole now: it is handed out once.
+    pub(crate) fn question(&mut self) -> Option<Vec<u8>> {
+        let Self::Names(names) = self else { return None };
+        let question = names.is_whole.then(|| std::mem::take(&mut names.question))?;
+        question.get(2..).map(<[u8]>::to_vec)
+    }
+
+    /// The answer to the question; an empty one is none.
+    pub(crate) fn answer(&mut self, answer: &[u8]) {
+        if let Self::Names(names) = self {
+            names.is_whole = false;
+            if !answer.is_empty() {
+                names.said.extend(framed(answer));
+            }
         }
     }
 
@@ -109,7 +173,10 @@ impl Far {
         }
     }
 
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(&mut self) {
+        if let Self::Names(names) = self {
+            names.is_over = true;
+        }
         if let Some(socket) = self.socket() {
             // One that is gone by now does not miss it.
             _ = socket.shutdown(Shutdown::Write);

@@ -69,14 +69,6 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether rules depend on names.
-    pub(crate) fn names_matter(&self) -> bool {
-        let has_letters = |word: &str| word.contains('.') && word.chars().any(|c| c.is_ascii_alphabetic());
-        self.rules
-            .iter()
-            .any(|rule| rule.split_whitespace().any(|word| has_letters(word) && !word.contains(':')))
-    }
-
     /// A line of the log.
     pub(crate) fn log(&self, event: &Event) {
         if let Some(mut log) = self.log.as_ref() {
@@ -117,7 +109,6 @@ mod tests {
         assert_eq!((settings.limits.all.connections, settings.limits.guest.connections), (100, 75));
         assert_eq!(settings.limits.all.bytes, 1_000_000);
         assert_eq!(settings.name_servers, ["192.0.2.53:53".parse().unwrap()]);
-        assert!(settings.names_matter() && !Settings::read("rule deny ::1").unwrap().names_matter());
         for wrong in [
             "sysctl",
             "sysctl a",

@@ -124,6 +124,16 @@ fn slirp_02_debians_slirp4netns_with_this_library_and_with_its_own() {
     println!("{:#?}", all[0]);
 }
 
+/// RFC 1035 §4.1: the question, and one address, 192.0.2 and this.
+fn answer(question: &[u8], last: u8) -> Vec<u8> {
+    let end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+    let mut answer = question[..end].to_vec();
+    (answer[2], answer[3]) = (answer[2] | 0x80, 0x80);
+    answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
+    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, last]);
+    answer
+}
+
 #[test]
 fn slirp_08_names_are_the_name_servers() {
     if !live::ready(&["slirp4netns", "ip", "dig"]) {
@@ -143,13 +153,20 @@ fn slirp_08_names_are_the_name_servers() {
     std::thread::spawn(move || {
         let mut message = [0; 512];
         while let Ok((len, from)) = server.recv_from(&mut message) {
-            // RFC 1035 §4.1: the question, and one address.
-            let end = 12 + message[12..len].iter().position(|byte| *byte == 0).unwrap() + 5;
-            let mut answer = message[..end].to_vec();
-            (answer[2], answer[3]) = (answer[2] | 0x80, 0x80);
-            answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
-            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
-            _ = server.send_to(&answer, from);
+            _ = server.send_to(&answer(&message[..len], 7), from);
+        }
+    });
+    let listener = world.host.enter(|| TcpListener::bind("127.0.0.1:5302")).unwrap().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut len = [0; 2];
+            stream.read_exact(&mut len).unwrap();
+            let mut question = vec![0; u16::from_be_bytes(len).into()];
+            stream.read_exact(&mut question).unwrap();
+            let answer = answer(&question, 8);
+            // Its length, and the rest in pieces.
+            stream.write_all(&(answer.len() as u16).to_be_bytes()).unwrap();
+            answer.chunks(5).for_each(|piece| stream.write_all(piece).unwrap());
         }
     });
     let dig =
@@ -158,5 +175,10 @@ fn slirp_08_names_are_the_name_servers() {
     // libslirp has no name of its own; taut's gateway has.
     assert_eq!(dig("host.home.arpa").lines().collect::<Vec<_>>(), ["10.0.2.2", "10.0.2.3"]);
     assert_eq!(dig("secret.example").trim(), "");
+    // On a connection, several one after the other.
+    let ask = "dig +tcp +keepopen +short +time=5 +tries=1 @10.0.2.3";
+    let names = "files.example A secret.example A host.home.arpa A files.example A";
+    let told = world.guest.run(&format!("{ask} {names}")).unwrap();
+    assert_eq!(told.lines().collect::<Vec<_>>(), ["192.0.2.8", "10.0.2.2", "10.0.2.3", "192.0.2.8"]);
     assert!(std::fs::read_to_string(&log).unwrap().contains("secret.example"));
 }

@@ -7,6 +7,8 @@
 //!   down  recv(2) ──▶ the stack's send queue ── guest         bytes without room wait here, 64 KiB at most
 //! ```
 
+mod row;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -19,6 +21,7 @@ use taut_gateway::{End, Failure, FlowId, NextStep, Side, near};
 
 use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
 use crate::service::Far;
+use row::{Row, state_name};
 
 /// How often a guest that waits for its connection is probed. As in the gateway.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -264,6 +267,9 @@ impl Connections {
                     conn.consume(core.now, count);
                     one.is_full = false;
                     core.gateway.passed(core.time(), one.flow, Side::Guest, count, 0);
+                    if let Some(question) = one.far.question() {
+                        core.questions.push_back((one.flow, one.from.ip(), question));
+                    }
                 }
                 Err(error) if waits(&error) => {
                     core.is_changed |= !std::mem::replace(&mut one.is_full, true);
@@ -322,6 +328,8 @@ impl Connections {
             one.finish(core, side.other());
         }
         self.end(core, at, step);
+        // A far side without a file has no event of its own.
+        self.down(core, at);
     }
 
     fn reset(&mut self, core: &mut Core, at: usize, side: Side) {
@@ -459,7 +467,16 @@ impl Connections {
         self.down(core, at);
     }
 
-    // ---- services of the caller's own ----
+    // ---- services without a file ----
+
+    /// The answer to a question on a connection; an empty one is none.
+    pub(crate) fn answer(&mut self, core: &mut Core, flow: FlowId, answer: &[u8]) {
+        if let Some(&at) = self.of_flow.get(&flow) {
+            self.all[at].far.answer(answer);
+            self.down(core, at);
+            self.up(core, at);
+        }
+    }
 
     /// The connection of a guest to this service, if it is open.
     fn to_service(&self, service: SocketAddr) -> Option<usize> {
@@ -505,32 +522,6 @@ impl Connections {
             Row { state, fd: one.far.fd().unwrap_or(-1), from: one.from, to: one.to, queued: one.down.len() }
         };
         self.all.iter().map(row).collect()
-    }
-}
-
-/// A line of the table of connections.
-pub(crate) struct Row {
-    pub(crate) state: &'static str,
-    pub(crate) fd: i32,
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
-    pub(crate) queued: usize,
-}
-
-/// libslirp's names.
-const fn state_name(state: taut_core::State) -> &'static str {
-    use taut_core::State;
-    match state {
-        State::SynSent => "SYN_SENT",
-        State::SynReceived => "SYN_RCVD",
-        State::Established => "ESTABLISHED",
-        State::CloseWait => "CLOSE_WAIT",
-        State::FinWait1 => "FIN_WAIT_1",
-        State::Closing => "CLOSING",
-        State::LastAck => "LAST_ACK",
-        State::FinWait2 => "FIN_WAIT_2",
-        State::TimeWait => "TIME_WAIT",
-        _ => "CLOSED",
     }
 }
 
