@@ -70,5 +70,5 @@ pub use out::way_out::{Arrived, Datagrams, Path, Pings, Upstream, WayOut, failur
 pub use run::admit::incoming_options;
 pub use run::host_files::{NameServers, name_server};
 pub use run::resolver::Resolver;
-pub use run::rooms::near;
+pub use run::rooms::{Rooms, near};
 pub use run::server::{Log, Server};

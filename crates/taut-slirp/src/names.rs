@@ -89,7 +89,7 @@ impl Names {
         true
     }
 
-    /// Questions on connections, which `tcp.rs` has read.
+    /// Questions on connections, which `tcp/` has read.
     pub(crate) fn take_questions(&mut self, core: &mut Core) {
         while let Some((flow, guest, message)) = core.questions.pop_front() {
             self.question(core, Asker::Connection(flow), guest, message);

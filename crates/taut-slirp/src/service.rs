@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use taut_gateway::{Path, sockets};
+
 use crate::core::{AT_ONCE, Call};
 use crate::exchange::{first_of, framed};
 
@@ -117,6 +120,27 @@ impl Far {
     /// Why it is over, if it is. Told once.
     pub(crate) fn error(&self) -> Option<io::Error> {
         self.socket().and_then(|socket| socket.take_error().unwrap_or_else(Some))
+    }
+
+    /// Whether there is room for a write of any length. For a write, the kernel looks for room only where a
+    /// new piece of its memory begins; for `poll`, always.
+    pub(crate) fn has_room(&self) -> bool {
+        let Some(socket) = self.socket() else { return true };
+        let mut wanted = [PollFd::new(socket, PollFlags::OUT)];
+        !matches!(poll(&mut wanted, Some(&Timespec::default())), Ok(0))
+    }
+
+    /// The rate of its connection and its round trip.
+    pub(crate) fn path(&self) -> Option<Path> {
+        sockets::path(self.socket()?)
+    }
+
+    /// From now on there is room only while fewer bytes than this are unsent.
+    pub(crate) fn hold_unsent(&self, bytes: u32) {
+        if let Some(socket) = self.socket() {
+            // A connection that is over has nothing unsent.
+            _ = socket.set_tcp_notsent_lowat(bytes);
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8], calls: &mut VecDeque<Call>) -> io::Result<usize> {

@@ -137,7 +137,7 @@ impl Upstream for TcpStream {
     }
 
     fn path(&self) -> Option<Path> {
-        path(&tcp_info(self).ok()?)
+        sockets::path(self)
     }
 
     fn queues(&self) -> Option<Queues> {
@@ -211,7 +211,7 @@ fn queues(info: &[u8]) -> Option<Queues> {
 }
 
 /// From a `struct tcp_info`; nothing of a kernel that has no rates in it.
-fn path(info: &[u8]) -> Option<Path> {
+pub(crate) fn path(info: &[u8]) -> Option<Path> {
     let word = |at| word(info, at);
     Some(Path {
         rate: long(info, 160)?,

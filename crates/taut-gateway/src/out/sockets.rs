@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use taut::device::sys::tcp_info;
 
-use crate::out::icmp_errors;
-use crate::out::way_out::Arrived;
+use crate::out::way_out::{Arrived, Path};
+use crate::out::{host_sockets, icmp_errors};
 
 pub use crate::out::icmp_errors::hear;
 pub use crate::out::way_out::refusal;
@@ -76,6 +77,12 @@ pub fn echo_request(is_v4: bool, seq: u16, data: &[u8]) -> Vec<u8> {
     message.extend_from_slice(&[if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 0, high, low]);
     message.extend_from_slice(data);
     message
+}
+
+/// The rate of a connection and its round trip, where the kernel has them.
+#[must_use]
+pub fn path(stream: &impl AsFd) -> Option<Path> {
+    host_sockets::path(&tcp_info(stream).ok()?)
 }
 
 /// Room for the control message of a TOS or a traffic class.

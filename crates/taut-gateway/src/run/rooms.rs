@@ -18,6 +18,7 @@
 //! **State.** The rates of the last looks, and the one in use.
 
 use std::net::SocketAddr;
+use std::ops::Add;
 use std::time::Duration;
 
 use taut::ConnOptions;
@@ -53,13 +54,19 @@ pub fn near(bind: Option<SocketAddr>) -> ConnOptions {
     }
 }
 
-/// The rooms of one way of a connection.
-#[derive(Debug, Default)]
-pub(crate) struct Rooms {
+/// The rooms of one way of a connection. `T` is the time of its runner.
+#[derive(Debug)]
+pub struct Rooms<T = Instant> {
     /// Nothing before the way out makes the relay wait.
-    state: Option<Box<State>>,
+    state: Option<Box<State<T>>>,
     /// Bytes taken, at most [`KNOWN_AFTER`].
     taken: u32,
+}
+
+impl<T> Default for Rooms<T> {
+    fn default() -> Self {
+        Self { state: None, taken: 0 }
+    }
 }
 
 /// A way out that is slow has made the relay wait by then: it may hold [`NOTSENT_LOWAT`] unsent, and a
@@ -67,8 +74,8 @@ pub(crate) struct Rooms {
 const KNOWN_AFTER: u32 = 512 << 10;
 
 #[derive(Debug)]
-struct State {
-    looked: Instant,
+struct State<T> {
+    looked: T,
     /// Bytes a second at the last looks: of these the least counts, as ACKs that come together look like a
     /// faster line.
     last: [u64; 4],
@@ -130,16 +137,57 @@ impl Bound for Unbound {
     fn taken(&mut self, _: usize, _: &impl Upstream) {}
 }
 
-impl Bound for Rooms {
-    fn piece(&self, most: usize) -> usize {
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Rooms<T> {
+    /// The most that the relay takes at once, of `most`.
+    #[must_use]
+    pub fn piece(&self, most: usize) -> usize {
         match &self.state {
             Some(state) if state.piece > 0 => most.min(state.piece as usize),
             _ => most,
         }
     }
 
-    fn is_narrow(&self) -> bool {
+    /// Whether a write must not be longer than the room of the far side is now.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.piece > 0)
+    }
+
+    /// The far side has made the relay wait at this time. `paths` looks at both sides, the far one first.
+    /// Returns the bytes that the far side may hold unsent, and the window of the near side, if they change.
+    pub fn waited(&mut self, looked: T, paths: impl FnOnce() -> Option<(Path, Path)>) -> Option<(u32, u32)> {
+        let state = match &mut self.state {
+            Some(state) if looked < state.looked + LOOK_EVERY => return None,
+            Some(state) => state,
+            none => none.insert(Box::new(State { looked, last: [u64::MAX; 4], rate: 0, piece: 0 })),
+        };
+        state.looked = looked;
+        let (mut to, from) = paths()?;
+        if to.rate > 0 {
+            state.last.rotate_right(1);
+            state.last[0] = to.rate;
+            to.rate = state.last.into_iter().min().unwrap_or(to.rate);
+        }
+        if to.rate == 0 || to.rate.abs_diff(state.rate) < state.rate / PART {
+            return None;
+        }
+        let room = room(&to);
+        if state.rate == 0 && room == ROOM_MAX {
+            return None;
+        }
+        let of = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+        (state.rate, state.piece) = (to.rate, of(room));
+        Some((of(room), of(window(&to, &from))))
+    }
+}
+
+impl Bound for Rooms {
+    fn piece(&self, most: usize) -> usize {
+        self.piece(most)
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.is_narrow()
     }
 
     fn taken(&mut self, bytes: usize, near: &impl Upstream) {
@@ -154,30 +202,11 @@ impl Bound for Rooms {
     }
 
     fn waited(&mut self, far: &impl Upstream, near: &impl Upstream) {
-        let looked = Instant::now();
-        let state = match &mut self.state {
-            Some(state) if looked < state.looked + LOOK_EVERY => return,
-            Some(state) => state,
-            none => none.insert(Box::new(State { looked, last: [u64::MAX; 4], rate: 0, piece: 0 })),
-        };
-        state.looked = looked;
-        let (Some(mut to), Some(from)) = (far.path(), near.path()) else { return };
-        if to.rate > 0 {
-            state.last.rotate_right(1);
-            state.last[0] = to.rate;
-            to.rate = state.last.into_iter().min().unwrap_or(to.rate);
+        let paths = || far.path().zip(near.path());
+        if let Some((room, window)) = self.waited(Instant::now(), paths) {
+            far.hold_unsent(room);
+            near.offer(window);
         }
-        if to.rate == 0 || to.rate.abs_diff(state.rate) < state.rate / PART {
-            return;
-        }
-        let room = room(&to);
-        if state.rate == 0 && room == ROOM_MAX {
-            return;
-        }
-        let of = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
-        (state.rate, state.piece) = (to.rate, of(room));
-        far.hold_unsent(of(room));
-        near.offer(of(window(&to, &from)));
     }
 }
 

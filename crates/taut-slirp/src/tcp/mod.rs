@@ -7,6 +7,7 @@
 //!   down  recv(2) ──▶ the stack's send queue ── guest         bytes without room wait here, 64 KiB at most
 //! ```
 
+mod rooms;
 mod row;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use slab::Slab;
 use taut_core::{ConnError, ConnId, Event, FlowInfo, ReadError, SetOption};
-use taut_gateway::{End, Failure, FlowId, NextStep, Side, near};
+use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side, near};
 
 use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
 use crate::service::Far;
@@ -61,6 +62,8 @@ struct Connection {
     held: usize,
     /// The far side has no room.
     is_full: bool,
+    /// How much may wait before the far side.
+    rooms: Rooms<Duration>,
     /// The far side has ended, the guest has.
     ended: [bool; 2],
     /// Both halves of the far side are over, and there is nothing to wait for.
@@ -138,6 +141,7 @@ impl Connections {
             down: Bytes::new(),
             held: 0,
             is_full: false,
+            rooms: Rooms::default(),
             ended: [false; 2],
             is_hung_up: false,
         });
@@ -258,7 +262,13 @@ impl Connections {
             let Some(mut conn) = core.stack.conn_mut(id) else { return };
             let sent = match conn.chunk() {
                 Ok([]) => return self.fin(core, at, Side::Guest),
-                Ok(bytes) => one.far.send(bytes, &mut core.calls),
+                Ok(_) if one.rooms.is_narrow() && !one.far.has_room() => {
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+                Ok(bytes) => {
+                    let piece = one.rooms.piece(bytes.len());
+                    one.far.send(&bytes[..piece], &mut core.calls)
+                }
                 Err(ReadError::WouldBlock) => return,
                 Err(_) => return self.reset(core, at, Side::Guest),
             };
@@ -273,7 +283,7 @@ impl Connections {
                 }
                 Err(error) if waits(&error) => {
                     core.is_changed |= !std::mem::replace(&mut one.is_full, true);
-                    return;
+                    return one.look_at_rooms(core, id);
                 }
                 Err(_) => return self.reset(core, at, Side::Upstream),
             }

@@ -124,6 +124,45 @@ fn slirp_02_debians_slirp4netns_with_this_library_and_with_its_own() {
     println!("{:#?}", all[0]);
 }
 
+/// Unsent bytes of the sockets in this namespace, as `ss` has them.
+fn unsent(text: &str) -> u64 {
+    let of = |word: &str| word.strip_prefix("notsent:")?.parse().ok();
+    text.split_whitespace().filter_map(of).max().unwrap_or(0)
+}
+
+#[test]
+fn slirp_27_a_slow_line_has_small_rooms_before_it() {
+    const RATE: u64 = 20_000_000;
+    if !live::ready(&["slirp4netns", "ip", "ss", "tc"]) {
+        return;
+    }
+    let scratch = Scratch::new("slirp4netns-slow");
+    let world = World::new(&library(&scratch), None);
+    world.host.run("ip link set lo mtu 1500").unwrap();
+    world.host.limit_rate("lo", RATE, 16_000, 250_000).unwrap();
+    let listener = world.listen();
+    let port = listener.local_addr().unwrap().port();
+    let (mut guest, (mut host, _)) = (world.connect(port).unwrap(), listener.accept().unwrap());
+    let sending = std::thread::spawn(move || {
+        // It ends when the other side is dropped.
+        while guest.write_all(&[7; 16_384]).is_ok() {}
+    });
+    let (mut arrived, mut samples, mut part) = (0, Vec::new(), vec![0; 65_536]);
+    while arrived < 6 << 20 {
+        arrived += host.read(&mut part).unwrap();
+        if arrived > 1 << 20 {
+            // The server's socket sends nothing: the other one is the library's.
+            samples.push(unsent(&world.host.run("ss -Htin state established").unwrap()));
+        }
+    }
+    drop(host);
+    sending.join().unwrap();
+    samples.sort_unstable();
+    // 4 ms of the rate are 10,000 bytes, and a piece as long may lie above.
+    let median = samples[samples.len() / 2];
+    assert!(median <= 40_000, "{samples:?}");
+}
+
 /// RFC 1035 §4.1: the question, and one address, 192.0.2 and this.
 fn answer(question: &[u8], last: u8) -> Vec<u8> {
     let end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
