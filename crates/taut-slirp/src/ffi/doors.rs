@@ -194,7 +194,8 @@ pub unsafe extern "C" fn slirp_pollfds_fill(
         for one in all {
             // SAFETY: the callback is the caller's, for this argument.
             let place = unsafe { add_poll(one.fd, one.interest, opaque) };
-            keys.push((one.key, place));
+            // A caller without room says -1.
+            keys.extend((place >= 0).then_some((one.key, place)));
         }
         slirp.with(|engine| engine.waited = keys);
         slirp.is_polling.set(false);

@@ -333,10 +333,6 @@ impl Connections {
         let Some(one) = self.all.get_mut(at) else { return };
         one.ended[side as usize] = true;
         let step = core.gateway.ended(core.time(), one.flow, side, End::Fin);
-        if step == NextStep::Close {
-            // The second FIN is passed on, too.
-            one.finish(core, side.other());
-        }
         self.end(core, at, step);
         // A far side without a file has no event of its own.
         self.down(core, at);

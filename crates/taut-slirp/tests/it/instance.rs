@@ -4,17 +4,18 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::{TcpListener, UdpSocket};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use slirp::ffi::{
     Slirp, SlirpConfig, slirp_add_hostfwd, slirp_cleanup, slirp_connection_info, slirp_init, slirp_input,
-    slirp_neighbor_info, slirp_new, slirp_pollfds_fill, slirp_state_load, slirp_state_save,
-    slirp_state_version, slirp_version_string,
+    slirp_neighbor_info, slirp_new, slirp_pollfds_fill, slirp_pollfds_poll, slirp_state_load,
+    slirp_state_save, slirp_state_version, slirp_version_string,
 };
 use taut_testbed::eventually;
 
 use crate::connections::connect;
-use crate::frames::{arp_request, guest_mac};
+use crate::frames::{arp_request, guest_mac, udp_frame};
 use crate::world::{Bare, GUEST, HOST, State, World, at, callbacks, config, v4, v6};
 
 /// Whether there can be an instance, and what was said.
@@ -110,7 +111,12 @@ fn slirp_15_tables_have_libslirps_form() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let _guest = connect(&world, at(HOST, port));
-    let connections = world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) }));
+    // The guest is connected before its last ACK is here.
+    let mut connections = String::new();
+    eventually("the connection is open", || {
+        connections = world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) }));
+        connections.contains("TCP[ESTABLISHED]")
+    });
     let rows: Vec<Vec<&str>> = connections.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         connections.lines().next(),
@@ -255,6 +261,43 @@ fn slirp_24_a_clock_that_stands_still_does_not_make_a_loop_spin() {
     fill();
     assert!(fill() >= 50);
     unsafe { slirp_cleanup(slirp) };
+}
+
+/// How often the loop of another thread was to look again.
+static NOTIFIED: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn on_notify(_: *mut c_void) {
+    NOTIFIED.fetch_add(1, Relaxed);
+}
+
+unsafe extern "C" fn full_poll(_: c_int, _: c_int, _: *mut c_void) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn no_events(place: c_int, _: *mut c_void) -> c_int {
+    panic!("place {place} was never given out")
+}
+
+#[test]
+fn slirp_28_a_loop_on_another_thread_is_notified_of_a_new_file_alone() {
+    let state = State::new(None);
+    let mut table = callbacks();
+    table.notify = Some(on_notify);
+    let slirp = unsafe { slirp_new(&config(), &table, ptr::from_ref(&*state).cast_mut().cast()) };
+    let mut timeout = u32::MAX;
+    let input = |frame: &[u8]| unsafe { slirp_input(slirp, frame.as_ptr(), frame.len() as c_int) };
+    unsafe { slirp_pollfds_fill(slirp, &raw mut timeout, Some(full_poll), ptr::null_mut()) };
+    input(&arp_request(GUEST, HOST));
+    assert_eq!(NOTIFIED.load(Relaxed), 0);
+    // A socket of the host's for the guest's port, and a flow's end.
+    input(&udp_frame(HOST, 1_000, 9, b"hello"));
+    assert_eq!(NOTIFIED.load(Relaxed), 1);
+    // A caller that has no room for files.
+    unsafe {
+        slirp_pollfds_fill(slirp, &raw mut timeout, Some(full_poll), ptr::null_mut());
+        slirp_pollfds_poll(slirp, 0, Some(no_events), ptr::null_mut());
+        slirp_cleanup(slirp);
+    }
 }
 
 #[test]
