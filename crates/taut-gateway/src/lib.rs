@@ -32,6 +32,9 @@
 //! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |
 //!
+//! Another runner needs [`Gateway`], [`sockets`], [`NameServers`] and [`PATIENCE`], [`Rooms`], [`near`] and
+//! [`incoming_options`]: `taut-slirp` is one, without tokio, in the poll loop of a caller.
+//!
 //! The behaviour is in `docs/spec/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
 
