@@ -431,3 +431,21 @@ const fn loopback(like: IpAddr) -> IpAddr {
         IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::V6;
+
+    #[test]
+    fn slirp_24_what_is_due_stays_due_in_a_stopped_machine() {
+        let [prefix, host, dns] = ["fec0::", "fec0::2", "fec0::3"].map(|text| text.parse().unwrap());
+        let config = Config { v6: Some(V6 { prefix, len: 64, host, dns }), ..Config::default() };
+        let now = Instant::from_nanos(7);
+        let mut engine = Engine::new(config, Settings::default(), now).unwrap();
+        // The router's first advertisement is due, and no turn sends it.
+        assert_eq!([1_000, 1_000, 20].map(|most| engine.wait(most).1), [0, 50, 20]);
+        engine.set_time(Instant::from_nanos(8));
+        assert_eq!(engine.wait(1_000).1, 0);
+    }
+}
