@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use taut_gateway::{Amounts, Event, Limits, name_server};
+use taut_gateway::{Amounts, Event, Limits, Rule, RuleError, name_server};
 
 /// See the top of the file.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Settings {
                     let (name, value) = rest.split_once('=').ok_or_else(wrong)?;
                     settings.sysctls.push((name.trim().to_owned(), value.trim().to_owned()));
                 }
-                "rule" => settings.rules.push(rest.to_owned()),
+                "rule" => settings.rules.push(rule(rest)?),
                 "limit" => {
                     let (name, value) = rest.split_once(' ').ok_or_else(wrong)?;
                     limit(&mut all, name, value.trim()).ok_or_else(wrong)?;
@@ -75,6 +75,17 @@ impl Settings {
             // A log that is full is no reason to stop.
             _ = writeln!(log, "{event:?}");
         }
+    }
+}
+
+/// A rule that allows a name is one for connections whose first bytes say it, and nothing reads them here.
+fn rule(text: &str) -> Result<String, String> {
+    let wrong = |why: &str| format!("TAUT_SLIRP_CONFIG: rule {text}: {why}");
+    let rule: Rule = text.parse().map_err(|error: RuleError| wrong(&error.to_string()))?;
+    if rule.allows_names() {
+        Err(wrong("a name cannot be allowed here; give addresses"))
+    } else {
+        Ok(text.to_owned())
     }
 }
 
@@ -101,10 +112,10 @@ mod tests {
     #[test]
     fn slirp_20_the_users_file() {
         let text = "# mine\nsysctl net.ipv4.tcp_congestion_control = bbr\n\nrule deny 192.168.0.0/16  # home\n\
-                    rule allow *.example.com\nlimit connections 100\nlimit bytes 1000000\nname-server 192.0.2.53\n";
+                    rule deny *.example.com\nlimit connections 100\nlimit bytes 1000000\nname-server 192.0.2.53\n";
         let settings = Settings::read(text).unwrap();
         assert_eq!(settings.sysctls, [("net.ipv4.tcp_congestion_control".to_owned(), "bbr".to_owned())]);
-        assert_eq!(settings.rules, ["deny 192.168.0.0/16", "allow *.example.com"]);
+        assert_eq!(settings.rules, ["deny 192.168.0.0/16", "deny *.example.com"]);
         // Three quarters for one guest, as in the gateway.
         assert_eq!((settings.limits.all.connections, settings.limits.guest.connections), (100, 75));
         assert_eq!(settings.limits.all.bytes, 1_000_000);
@@ -115,6 +126,8 @@ mod tests {
             "limit",
             "limit connections",
             "limit x 1",
+            "rule allow *.example.com",
+            "rule x",
             "limit bytes x",
             "log",
             "x",
