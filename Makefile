@@ -134,7 +134,7 @@ gateway-load: ## taut gateway: 10,000 connections at once, 3,000 fetches over TL
 	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-cli --test it thousand -- --nocapture --ignored $(ARGS)
 
 SLIRP_SEED ?= 1
-slirp-frames: ## FRAMES=100000000 random and damaged frames into libslirp's interface: no panic, and it still answers (hours)
+slirp-frames: ## FRAMES=100000000 random and damaged frames into libslirp's interface: no panic, and it still answers (10 min after the build)
 	FRAMES=$(or $(FRAMES),100000000) SEED=$(SLIRP_SEED) $(CARGO) test --profile soak --locked -p taut-slirp --test it -- \
 		--ignored --nocapture many_frames $(ARGS)
 

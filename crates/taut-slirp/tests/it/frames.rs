@@ -308,7 +308,7 @@ fn slirp_19_noise_and_damaged_frames() {
 }
 
 #[test]
-#[ignore = "hours: make slirp-frames"]
+#[ignore = "minutes: make slirp-frames"]
 fn many_frames() {
     let of = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (frames, seed): (u64, u64) = (of("FRAMES", 100_000_000), of("SEED", 1));
