@@ -180,10 +180,9 @@ impl Shard {
             if left.is_some_and(Duration::is_zero) || self.is_closed() {
                 break;
             }
-            let most = left.map_or(self.busy_poll, |left| left.min(self.busy_poll));
             let look =
                 || ready.wait(Some(std::time::Duration::ZERO)).ok().filter(|events| !events.is_empty());
-            let found = spin(most, || self.clock.now(), look);
+            let found = spin(self.busy_poll, left, || self.clock.now(), look);
             let Ok(events) = found.map_or_else(|| ready.wait(left.map(Into::into)), Ok) else { break };
             if events.contains(LEAD) {
                 let _ = signal.silence();
@@ -209,9 +208,15 @@ impl Shard {
     }
 }
 
-/// Looks again and again until something is found or the time is over (SO_BUSY_POLL): a thread that sleeps is
-/// woken tens of microseconds after its packet has come.
-fn spin<T>(most: Duration, now: impl Fn() -> Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Looks again and again until something is found, the time is over (SO_BUSY_POLL), or none is left of the
+/// caller's: a thread that sleeps is woken tens of microseconds after its packet has come.
+fn spin<T>(
+    most: Duration,
+    left: Option<Duration>,
+    now: impl Fn() -> Instant,
+    mut look: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    let most = left.map_or(most, |left| left.min(most));
     if most.is_zero() {
         return None;
     }
@@ -282,20 +287,23 @@ mod tests {
     #[test]
     fn dev_21_a_spin_ends_with_what_it_finds_or_with_its_time() {
         // Each look takes 10 µs.
-        let looks = |most: u64, found_at: Option<u32>| {
+        let looks_with = |most: u64, left: Option<u64>, found_at: Option<u32>| {
             let (at, count) = (Cell::new(0), Cell::new(0));
             let now = || Instant::from_nanos(at.get());
-            let found = spin(Duration::from_micros(most), now, || {
+            let found = spin(Duration::from_micros(most), left.map(Duration::from_micros), now, || {
                 at.set(at.get() + 10_000);
                 count.set(count.get() + 1);
                 (Some(count.get()) == found_at).then_some(())
             });
             (found.is_some(), count.get())
         };
+        let looks = |most, found_at| looks_with(most, None, found_at);
         assert_eq!(looks(0, Some(1)), (false, 0), "off");
         assert_eq!(looks(50, Some(3)), (true, 3));
         assert_eq!(looks(50, Some(5)), (true, 5), "what the last look finds counts");
         assert_eq!(looks(50, Some(6)), (false, 5));
         assert_eq!(looks(50, None), (false, 5));
+        assert_eq!(looks_with(50, Some(20), None), (false, 2), "the caller's time is over");
+        assert_eq!(looks_with(50, Some(90), None), (false, 5));
     }
 }

@@ -123,7 +123,7 @@ pub(crate) unsafe fn sized<T: Sized0>(from: *const T) -> Answer<T> {
     }
 }
 
-/// How many bytes a program has for a struct that is to be written, by its first field.
+/// The size of a program's struct, which its first field states, before taut writes to it.
 ///
 /// # Safety
 /// `into` is NULL, or has as many bytes as its first field says.

@@ -24,7 +24,7 @@ pub(crate) mod interest {
     pub(crate) const HUP: i32 = 16;
 }
 
-/// Whose file it is.
+/// The owner of a file that the caller's loop waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Connection(usize),

@@ -21,7 +21,7 @@ const LONGEST_QUESTION: usize = 4_096;
 /// Questions of one socket before others have their turn.
 const TURN: usize = 64;
 
-/// Who gets the answer.
+/// The flow to which the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     Datagram(DatagramId, FlowId),

@@ -74,7 +74,7 @@ impl RuleArgs {
     /// Prints the rules with `--show-rules`, which does nothing else.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// Standard output cannot be written.
     pub(crate) fn show(&self, settings: &Settings) -> anyhow::Result<bool> {
         if self.show_rules {
             let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();

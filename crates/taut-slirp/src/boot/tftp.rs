@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | transfers at once | 20; a further one ends the oldest | libslirp: `TFTP_SESSIONS_MAX` |
 //! | the longest block | 1,428 bytes | libslirp: `TFTP_BLOCKSIZE_MAX`; fits an MTU of 1,500 |
-//! | a block is sent again | after 1 s, 5 times | taut |
+//! | retransmission of a block | after 1 s, 5 times | taut |
 //!
 //! A repeated ACK sends nothing (RFC 1123 §4.2.3.1).
 
@@ -46,7 +46,7 @@ struct Transfer {
     block_len: usize,
     /// The block that was sent last; 0 for the answer to options.
     block: u64,
-    /// The message that was sent last, and when it is sent again.
+    /// The latest message, and the time of its retransmission.
     last: Vec<u8>,
     again_at: Duration,
     times: u8,

@@ -101,7 +101,7 @@ impl Slirp {
         }
     }
 
-    /// Makes the caller's timer, if there is to be one.
+    /// Makes the timer by the caller's callbacks; only IPv6 needs one.
     pub(super) fn make_timer(&self) {
         let this = ptr::from_ref(self).cast_mut().cast::<c_void>();
         let Callbacks { timer_new, timer_new_opaque, opaque, .. } = self.callbacks;

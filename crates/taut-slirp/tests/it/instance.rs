@@ -242,7 +242,7 @@ fn slirp_23_a_caller_may_call_back_in() {
 
 #[test]
 fn slirp_24_a_clock_that_stands_still_does_not_make_a_loop_spin() {
-    // A connection whose SYN-ACK is to be repeated, in a machine that is stopped.
+    // The machine has stopped while a SYN-ACK is due for retransmission.
     let bare = Bare::new(&config());
     bare.input(&arp_request(GUEST, HOST));
     let waits: Vec<Duration> = (0..3).map(|_| bare.turn(Duration::ZERO)).collect();

@@ -72,7 +72,7 @@ impl Manner {
     /// serves, and ends.
     ///
     /// # Errors
-    /// What cannot be opened, by its name.
+    /// A descriptor, file or namespace cannot be opened: the error names it.
     pub(crate) fn begin(&self) -> anyhow::Result<()> {
         let mut held = Held::default();
         if self.background {
