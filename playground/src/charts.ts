@@ -41,7 +41,13 @@ export const QUANTITIES: Record<ChartName, Quantity> = {
   wakeups: { title: "Wake-ups of the writer a second", say: format.count, of: growth("wakeups", "t_s", 1) },
 };
 
-const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const probe = document.body.appendChild(document.createElement("i"));
+
+/** A colour of the style sheet, as a canvas takes it. */
+export function css(name: string): string {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
 
 class Chart {
   readonly figure: HTMLElement;

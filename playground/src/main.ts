@@ -2,6 +2,7 @@
 // pressed. `model.ts` knows what can run, `lane.ts` runs it, `scene.ts` and `charts.ts` draw it.
 
 import "uplot/dist/uPlot.min.css";
+import "../../crates/taut-cli/src/dash/page/common.css";
 import "./style.css";
 import { Charts } from "./charts";
 import * as format from "./format";

@@ -5,6 +5,7 @@
 // What is exact: the levels, the numbers, and how many packets pass (to a scale that is the same for both). What is not: a dot
 // stands for many packets, and dots take as long over a short wire as over a long one.
 
+import { css } from "./charts";
 import * as format from "./format";
 import { FRAMES, type Lane } from "./lane";
 import type { Side } from "./model";
@@ -137,12 +138,10 @@ export class Scene {
   }
 
   recolour(): void {
-    const style = getComputedStyle(document.documentElement);
-    const of = (name: string) => style.getPropertyValue(name).trim();
     const own = this.side === 0 ? "--before" : "--after";
     this.colours = {
-      ink: of("--ink"), quiet: of("--quiet"), line: of("--line"), vessel: of("--vessel"), pipe: of("--pipe"),
-      own: of(own), wash: of(`${own}-wash`), ping: of("--ping"), card: of("--card"), drop: of("--drop"),
+      ink: css("--ink"), quiet: css("--quiet"), line: css("--line"), vessel: css("--vessel"), pipe: css("--pipe"),
+      own: css(own), wash: css(`${own}-wash`), ping: css("--ping"), card: css("--card"), drop: css("--drop"),
     };
   }
 

@@ -45,6 +45,8 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// The sheet of the playground and the dashboard, then the dashboard's own.
+const STYLE: &str = concat!(include_str!("page/common.css"), "\n", include_str!("page/style.css"));
 /// The least time between two texts of OpenMetrics.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -90,7 +92,7 @@ pub fn router(access: Access, feed: Feed, which: Which) -> Router {
         .route_layer(middleware::from_fn_with_state(server.clone(), with_token));
     Router::new()
         .route("/", get(|| file("text/html; charset=utf-8", include_str!("page/index.html"))))
-        .route("/style.css", get(|| file("text/css; charset=utf-8", include_str!("page/style.css"))))
+        .route("/style.css", get(|| file("text/css; charset=utf-8", STYLE)))
         .route("/dash.js", get(|| file("text/javascript; charset=utf-8", include_str!("page/dash.js"))))
         .merge(numbers)
         .fallback(|| async { (StatusCode::NOT_FOUND, "look at /, /sample or /metrics\n") })
