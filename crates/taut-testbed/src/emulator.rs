@@ -28,7 +28,7 @@ use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, become_realtime, monot
 use taut_device::{Pipe, Tun};
 use taut_driver::Received;
 use taut_link::{Ecn, NicSpec, Packet, Policer, PolicerSpec, Qdisc, QdiscSpec, Rate, Tree, Verdict};
-use taut_wire::raw;
+use taut_wire::{raw, udp};
 
 /// Packets taken from one side before the other side is served.
 const BATCH: usize = 64;
@@ -131,12 +131,14 @@ impl Way {
     fn take(&mut self, now: Instant, buffer: &[u8], received: &Received) {
         let Some(bytes) = buffer.get(received.range.clone()) else { return };
         let Some(ip_len) = raw::ip_len(bytes) else { return };
-        // Packets that are not TCP are not cut.
-        let header_len = raw::headers_len(bytes).unwrap_or(bytes.len());
+        // Packets that are neither TCP nor UDP are not cut.
+        let datagram = raw::udp_at(bytes).map(|at| at + udp::HEADER_LEN);
+        let header_len = raw::headers_len(bytes).or(datagram).unwrap_or(bytes.len());
         let payload = bytes.len() - header_len;
         let segs = raw::segs(payload, received.gso_size.into());
         let len = bytes.len() + (segs - 1) * header_len;
-        let (start, offset, ipv6) = (ip_len as u16, CHECKSUM_AT, raw::is_v6(bytes));
+        let offset = datagram.map_or(CHECKSUM_AT, |_| udp::CHECKSUM_OFFSET as u16);
+        let (start, ipv6) = (ip_len as u16, raw::is_v6(bytes));
         let offload = match (received.checksum, received.gso_size) {
             (RxChecksum::Unverified, _) => Offload::None,
             (RxChecksum::Verified, 0) => Offload::Checksum { start, offset },

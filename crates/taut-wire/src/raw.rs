@@ -101,8 +101,9 @@ pub fn tcp_at(header: &[u8]) -> Option<usize> {
     (is_tcp && header.len() >= at + tcp::HEADER_LEN).then_some(at)
 }
 
-/// The same for a UDP header, where a super-packet of datagrams is cut.
-fn udp_at(header: &[u8]) -> Option<usize> {
+/// The same for a UDP header.
+#[must_use]
+pub fn udp_at(header: &[u8]) -> Option<usize> {
     let at = ip_len(header)?;
     let is_udp = if is_v4(header) {
         header[V4_PROTOCOL] == protocol::UDP && word(header, V4_FRAGMENT) & FRAGMENT == 0

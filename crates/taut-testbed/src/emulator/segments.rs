@@ -2,7 +2,7 @@
 //! (TSO), and segments that arrive together are merged into one again (GRO). So queues, losses and marks act
 //! on single packets, and the kernel is entered once for many of them. Called by `emulator.rs`.
 //!
-//! TCP checksums stay uncomputed, as the sender left them: nothing verifies a packet that never was on a
+//! Checksums stay uncomputed, as the sender left them: nothing verifies a packet that never was on a
 //! wire.
 
 use taut_core::Offload;
@@ -16,7 +16,7 @@ pub(super) const CHECKSUM_AT: u16 = tcp::CHECKSUM_OFFSET as u16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RawPacket {
     pub(super) bytes: Vec<u8>,
-    /// IP and TCP headers.
+    /// IP and transport headers.
     pub(super) header_len: usize,
     pub(super) offload: Offload,
 }
@@ -32,13 +32,13 @@ impl RawPacket {
 
     /// The segments of a super-packet; the packet itself if it is not one.
     pub(super) fn split(self) -> Vec<Self> {
-        let Offload::Segment { mss, start, .. } = self.offload else { return vec![self] };
+        let Offload::Segment { mss, start, offset, .. } = self.offload else { return vec![self] };
         let (payload, mss) = (self.payload(), mss.into());
         let segment = |index| {
             let mut bytes = self.header().to_vec();
             let part = raw::cut(&mut bytes, payload.len(), mss, index);
             bytes.extend_from_slice(&payload[part]);
-            let offload = Offload::Checksum { start, offset: CHECKSUM_AT };
+            let offload = Offload::Checksum { start, offset };
             Self { bytes, header_len: self.header_len, offload }
         };
         (0..raw::segs(payload.len(), mss)).map(segment).collect()

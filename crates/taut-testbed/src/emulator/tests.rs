@@ -92,6 +92,25 @@ fn a_line_changes_its_rate_when_it_is_due() {
     assert_eq!(come(&end).len(), 2);
 }
 
+/// As the kernel hands over what a program writes with UDP_SEGMENT.
+#[test]
+fn a_super_packet_of_datagrams_is_cut() {
+    let (mut way, _) = way(0, None, &[]);
+    let (out, end) = port();
+    let mut bytes = packet(2, 1);
+    bytes[9] = 17;
+    bytes.truncate(28 + 1_200);
+    raw::set_len(&mut bytes, 28 + 1_200);
+    let received = Received { range: 0..bytes.len(), checksum: RxChecksum::Verified, gso_size: 500 };
+    way.take(START, &bytes, &received);
+    way.run(at_us(1_000), &out);
+    let lengths: Vec<(usize, u16)> = come(&end)
+        .iter()
+        .map(|datagram| (datagram.len(), u16::from_be_bytes([datagram[24], datagram[25]])))
+        .collect();
+    assert_eq!(lengths, [(528, 508), (528, 508), (228, 208)]);
+}
+
 #[test]
 fn a_policer_drops_and_delays_nothing() {
     let spec = PolicerSpec { rate: "20mbit".parse().unwrap(), burst_bytes: 3_000 };
