@@ -29,9 +29,8 @@ bench-instructions: ## count instructions per packet with callgrind; fails above
 bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
 
-bench-wireguard: wireguard-peers ## taut beside wireproxy and onetun through a tunnel to boringtun-cli (root; BENCH_ARGS="--only taut --line lossy")
-	cargo build --quiet --release --locked -p taut-cli
-	benches/wireguard.py $(BENCH_ARGS)
+bench-wireguard: wireguard-peers ## taut proxy through a WireGuard tunnel beside gVisor's netstack and onetun (root, Go; 12 min)
+	PEERS=$(PEERS) benches/gateway.sh --tunnels $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
 	@scripts/setup iproute2

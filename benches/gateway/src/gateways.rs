@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::count::under_callgrind;
-use crate::servers::{self, ECHO, dial};
+use crate::servers::{self, ECHO, Reach, dial};
 use crate::world::{NET, OUT_HOST, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -36,9 +36,18 @@ pub enum Kind {
     Slirp4netns,
     Gvproxy,
     Tun2proxy,
+    /// `taut proxy --out wireguard:FILE` by each controller.
+    TunnelCubic,
+    TunnelBbr,
+    /// gVisor's TCP, as wireguard-go's `tun/netstack` brings it.
+    Netstack,
+    /// smoltcp's.
+    Onetun,
 }
 
 impl Kind {
+    pub const TUNNELS: [Self; 4] = [Self::TunnelCubic, Self::TunnelBbr, Self::Netstack, Self::Onetun];
+
     pub const ALL: [Self; 7] = [
         Self::Kernel,
         Self::Proxy,
@@ -58,6 +67,19 @@ impl Kind {
             Self::Slirp4netns => "slirp4netns",
             Self::Gvproxy => "gvproxy",
             Self::Tun2proxy => "tun2proxy",
+            Self::TunnelCubic => "taut, cubic",
+            Self::TunnelBbr => "taut, bbr",
+            Self::Netstack => "netstack",
+            Self::Onetun => "onetun",
+        }
+    }
+
+    /// The controller of taut's end of a tunnel.
+    pub const fn controller(self) -> Option<&'static str> {
+        match self {
+            Self::TunnelCubic => Some("cubic"),
+            Self::TunnelBbr => Some("bbr"),
+            _ => None,
         }
     }
 }
@@ -70,6 +92,9 @@ pub struct Programs {
     pub gvproxy: PathBuf,
     pub gvforwarder: PathBuf,
     pub tun2proxy: PathBuf,
+    pub netstack: PathBuf,
+    pub onetun: PathBuf,
+    pub boringtun: PathBuf,
     /// If it is set, taut runs under callgrind, which writes its counts there.
     pub callgrind: Option<PathBuf>,
 }
@@ -112,13 +137,15 @@ pub const FORWARDED: u16 = 7020;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 impl Programs {
-    fn path(&self, kind: Kind) -> &Path {
+    pub fn path(&self, kind: Kind) -> &Path {
         match kind {
-            Kind::Kernel | Kind::Proxy | Kind::Taut => &self.taut,
+            Kind::Kernel | Kind::Proxy | Kind::Taut | Kind::TunnelCubic | Kind::TunnelBbr => &self.taut,
             Kind::Pasta => &self.pasta,
             Kind::Slirp4netns => &self.slirp4netns,
             Kind::Gvproxy => &self.gvproxy,
             Kind::Tun2proxy => &self.tun2proxy,
+            Kind::Netstack => &self.netstack,
+            Kind::Onetun => &self.onetun,
         }
     }
 
@@ -128,7 +155,12 @@ impl Programs {
             return Ok(std::fs::read_to_string("/proc/version")?.trim().to_owned());
         }
         let path = self.path(kind);
-        let flag = if kind == Kind::Gvproxy { "-version" } else { "--version" };
+        let flag = match kind {
+            // Its versions are in netstack/go.mod.
+            Kind::Netstack => return Ok("wireguard-go's tun/netstack".to_owned()),
+            Kind::Gvproxy => "-version",
+            _ => "--version",
+        };
         let output = Command::new(path).arg(flag).stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("{} is missing: {}", kind.name(), path.display()))?;
         let text = [output.stdout, output.stderr].concat();
@@ -154,7 +186,7 @@ impl Programs {
             sleeper,
             directory: None,
         };
-        servers::by_proxy(kind == Kind::Proxy);
+        servers::reach(if kind == Kind::Proxy { Reach::Socks } else { Reach::Directly });
         let begun = Instant::now();
         match kind {
             Kind::Kernel | Kind::Proxy => {
@@ -206,6 +238,9 @@ impl Programs {
                 guest.run("ip address add 10.0.2.15/24 dev tun0")?;
                 guest.run("ip route add default dev tun0")?;
             }
+            Kind::TunnelCubic | Kind::TunnelBbr | Kind::Netstack | Kind::Onetun => {
+                bail!("{} is measured with --tunnels", kind.name())
+            }
         }
         guest.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"))??;
         let (mut last, mut is_set) = (None, false);
@@ -248,7 +283,7 @@ impl Programs {
                 .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
                 .arg(process)
                 .arg("tap0"),
-            Kind::Kernel | Kind::Proxy | Kind::Gvproxy | Kind::Tun2proxy => return None,
+            _ => return None,
         };
         Some(command)
     }
@@ -260,7 +295,7 @@ impl Programs {
         match kind {
             Kind::Taut => command.args(["gateway", "--run", "--quiet", "--control", "none", "--"]),
             Kind::Pasta => command.args(PASTA).args(["-t", "none", "--"]),
-            Kind::Kernel | Kind::Proxy | Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => return None,
+            _ => return None,
         };
         Some(command)
     }
@@ -377,6 +412,21 @@ pub fn enter<R: Send>(process: u32, run: impl FnOnce() -> R + Send) -> Result<R>
 }
 
 impl Guest {
+    /// A program of the host's that carries connections, and clients beside it.
+    pub fn beside(kind: Kind, program: Child, world: &World) -> Result<Self> {
+        let sleeper = spawn(world, Command::new(SLEEP[0]).args(&SLEEP[1..]))?;
+        Ok(Self {
+            kind,
+            link: kind.controller(),
+            forwarded: None,
+            began_after: Duration::ZERO,
+            process: sleeper.id(),
+            gateway: vec![program],
+            sleeper: Some(sleeper),
+            directory: None,
+        })
+    }
+
     /// Runs a closure in the guest's network.
     pub fn enter<R: Send>(&self, run: impl FnOnce() -> R + Send) -> Result<R> {
         enter(self.process, run)
@@ -397,7 +447,7 @@ impl Guest {
     }
 
     /// Fails if a process of the gateway has ended.
-    fn is_alive(&mut self) -> Result<()> {
+    pub fn is_alive(&mut self) -> Result<()> {
         for child in &mut self.gateway {
             if let Some(status) = child.try_wait()? {
                 bail!("{} ended: {status}", self.kind.name());

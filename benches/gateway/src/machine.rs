@@ -99,7 +99,7 @@ fn machine(
             command.args(["-mtu", "65520", "-ssh-port", "-1", "-listen-qemu", &url]);
             Some(command)
         }
-        Kind::Kernel | Kind::Proxy | Kind::Slirp4netns | Kind::Tun2proxy => None,
+        _ => None,
     };
     let gateway = command.as_mut().map(|command| spawn(&world, command)).transpose()?.map(Killed);
     machine = if gateway.is_some() {

@@ -13,6 +13,7 @@
 //! | `start.rs` | how long a start takes |
 //! | `work.rs` | what a guest does, and its measure |
 //! | `split.rs` | what it does that shows where bytes wait between two connections |
+//! | `tunnel.rs` | programs that carry connections through a WireGuard tunnel, with `--tunnels` |
 //! | `machine.rs` | the same for an emulated machine, with `--machines` |
 //! | `count.rs` | instructions and system calls of taut for a request, by callgrind |
 //! | `table.rs` | samples in, a table out |
@@ -30,6 +31,7 @@ mod split;
 mod start;
 mod table;
 mod together;
+mod tunnel;
 mod work;
 mod world;
 
@@ -61,12 +63,16 @@ struct Args {
     /// Print all samples as JSON, too
     #[arg(long)]
     json: bool,
-    /// Measure in an emulated machine (QEMU without KVM) whose card is plugged into taut, passt, QEMU's own libslirp, or
-    /// gvproxy, instead of in namespaces
+    /// Measure in an emulated machine (QEMU without KVM) whose card is plugged into taut, passt, QEMU's own
+    /// libslirp, or gvproxy, instead of in namespaces
     #[arg(long, conflicts_with = "rows")]
     machines: bool,
-    /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare them
-    /// with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
+    /// Measure programs that carry connections through a WireGuard tunnel instead: taut proxy with cubic and with bbr,
+    /// gVisor's TCP by wireguard-go's netstack, onetun. The far end: boringtun-cli, the kernel's cubic
+    #[arg(long, conflicts_with_all = ["rows", "machines"])]
+    tunnels: bool,
+    /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare
+    /// them with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
     #[arg(long, value_name = "FILE")]
     count: Option<PathBuf>,
     /// The command taut
@@ -84,6 +90,12 @@ struct Args {
     gvforwarder: PathBuf,
     #[arg(long, default_value = "tun2proxy-bin")]
     tun2proxy: PathBuf,
+    #[arg(long, default_value = "netstack")]
+    netstack: PathBuf,
+    #[arg(long, default_value = "onetun")]
+    onetun: PathBuf,
+    #[arg(long, default_value = "boringtun-cli")]
+    boringtun: PathBuf,
 }
 
 fn main() -> Result<ExitCode> {
@@ -103,7 +115,8 @@ fn main() -> Result<ExitCode> {
         (args.only.is_empty() || args.only.contains(kind))
             && !(args.machines && matches!(kind, Kind::Kernel | Kind::Proxy | Kind::Tun2proxy))
     };
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
+    let all = if args.tunnels { &Kind::TUNNELS[..] } else { &Kind::ALL };
+    let kinds: Vec<Kind> = all.iter().copied().filter(wanted).collect();
     let rows: Vec<Row> =
         Row::ALL.iter().copied().filter(|row| args.rows.is_empty() || args.rows.contains(row)).collect();
     let mut programs = Programs {
@@ -114,6 +127,9 @@ fn main() -> Result<ExitCode> {
         gvproxy: args.gvproxy,
         gvforwarder: args.gvforwarder,
         tun2proxy: args.tun2proxy,
+        netstack: args.netstack,
+        onetun: args.onetun,
+        boringtun: args.boringtun,
         callgrind: None,
     };
     if let Some(bounds) = &args.count {
@@ -123,13 +139,20 @@ fn main() -> Result<ExitCode> {
     for kind in &kinds {
         println!("{}: {}", kind.name(), programs.version(*kind)?);
     }
+    if args.tunnels {
+        println!(
+            "boringtun alone encrypts {:.2} Gbit/s in one thread, 1,420 bytes a packet",
+            tunnel::limit()?
+        );
+    }
     println!("load of the machine before it begins (1, 5, 15 minutes): {}", load()?);
     let mut table = Table::default();
     for round in 0..args.rounds {
         for &kind in &kinds {
             eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name());
-            if args.machines {
-                if let Err(error) = machine::turn(&programs, kind, args.seconds, &mut table) {
+            if args.machines || args.tunnels {
+                let turn = if args.machines { machine::turn } else { tunnel::turn };
+                if let Err(error) = turn(&programs, kind, args.seconds, &mut table) {
                     table.failed(kind, &format!("{error:#}"));
                 }
                 continue;

@@ -2,8 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -25,6 +25,10 @@ pub const STAMPED: u16 = 7005;
 pub const REQUEST: u16 = 7006;
 /// Answers datagrams.
 pub const DATAGRAMS: u16 = 7007;
+/// Reads as fast as it can.
+pub const SINK: u16 = 7010;
+/// Writes as fast as it can.
+pub const SOURCE: u16 = 7011;
 /// Nobody listens.
 pub const CLOSED: u16 = 7009;
 
@@ -50,18 +54,32 @@ pub struct Arrived {
     pub after: u64,
 }
 
-/// Whether programs connect by a proxy of their host.
-static BY_PROXY: AtomicBool = AtomicBool::new(false);
-const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
-
-pub fn by_proxy(is: bool) {
-    BY_PROXY.store(is, Ordering::Relaxed);
+/// How programs connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Directly,
+    /// By a proxy of their host.
+    Socks,
+    /// By the same port of their host.
+    Forwarded,
 }
 
-/// Connects as the guest's programs do: by themselves, or by SOCKS4.
+static REACH: Mutex<Reach> = Mutex::new(Reach::Directly);
+const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
+
+pub fn reach(how: Reach) {
+    *REACH.lock().unwrap_or_else(PoisonError::into_inner) = how;
+}
+
+/// Connects as the guest's programs do: by themselves, by SOCKS4, or by a forwarded port.
 pub fn dial(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
-    if !BY_PROXY.load(Ordering::Relaxed) {
-        return TcpStream::connect_timeout(&at(port), limit);
+    let how = *REACH.lock().unwrap_or_else(PoisonError::into_inner);
+    match how {
+        Reach::Directly => return TcpStream::connect_timeout(&at(port), limit),
+        Reach::Forwarded => {
+            return TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), limit);
+        }
+        Reach::Socks => {}
     }
     let mut stream = TcpStream::connect_timeout(&PROXY, limit)?;
     stream.set_read_timeout(Some(limit))?;
@@ -79,6 +97,7 @@ pub fn dial(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
 pub struct Servers {
     held: Arc<Mutex<Vec<TcpStream>>>,
     arrived: Arc<Mutex<Vec<Arrived>>>,
+    sunk: Arc<AtomicU64>,
 }
 
 impl Servers {
@@ -135,6 +154,18 @@ impl Servers {
                 }
             }
         });
+        let sunk = Arc::<AtomicU64>::default();
+        let count = Arc::clone(&sunk);
+        each(listen(SINK)??, move |mut stream| {
+            let mut bytes = vec![0; 1 << 18];
+            while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                count.fetch_add(read as u64, Ordering::Relaxed);
+            }
+        });
+        each(listen(SOURCE)??, |mut stream| {
+            let bytes = vec![7; 1 << 18];
+            while stream.write_all(&bytes).is_ok() {}
+        });
         let datagrams = far.enter(|| UdpSocket::bind((Ipv4Addr::from(SERVER), DATAGRAMS)))??;
         std::thread::spawn(move || {
             let mut message = [0; 2_048];
@@ -142,13 +173,18 @@ impl Servers {
                 _ = datagrams.send_to(&message[..length], from);
             }
         });
-        Ok(Self { held, arrived })
+        Ok(Self { held, arrived, sunk })
     }
 
     /// Reads blocks of this connection, too.
     pub fn read_blocks(&self, stream: TcpStream) {
         let note = Arc::clone(&self.arrived);
         std::thread::spawn(move || read_blocks(stream, &note));
+    }
+
+    /// Bytes that have arrived at [`SINK`].
+    pub fn sunk(&self) -> u64 {
+        self.sunk.load(Ordering::Relaxed)
     }
 
     /// The blocks that have arrived since the last call.

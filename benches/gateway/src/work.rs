@@ -105,7 +105,7 @@ impl Row {
         match kind {
             Kind::Proxy => of_proxies.contains(&self),
             Kind::Slirp4netns | Kind::Gvproxy | Kind::Tun2proxy => self != Self::Forwarded,
-            Kind::Kernel | Kind::Taut | Kind::Pasta => true,
+            _ => true,
         }
     }
 
@@ -259,7 +259,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(((sorted.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
-fn round_trip(guest: &Guest, table: &mut Table) -> Result<()> {
+pub fn round_trip(guest: &Guest, table: &mut Table) -> Result<()> {
     let before = guest.cpu();
     let all = guest.enter(|| trips(Duration::from_secs(1)))??;
     let used = guest.cpu() - before;
@@ -270,10 +270,10 @@ fn round_trip(guest: &Guest, table: &mut Table) -> Result<()> {
 }
 
 /// Connects, has one byte answered, and resets, in several threads.
-fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
+pub fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
     let (stop, done, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let one = || -> std::io::Result<()> {
-        let mut stream = TcpStream::connect_timeout(&at(ONCE), LIMIT)?;
+        let mut stream = dial(ONCE, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
         SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
         stream.write_all(&[1])?;
@@ -307,7 +307,7 @@ fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
 
 /// The memory that each idle flow adds to the gateway. The first ones fill what is free since the start, which
 /// depends on as little as the program's name.
-fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
+pub fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
     let first = idle(world, guest, IDLE)?;
     let before = guest.memory();
     let more = idle(world, guest, IDLE)?;
@@ -321,9 +321,8 @@ fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
 /// So many more connections that the server keeps.
 fn idle(world: &World, guest: &Guest, count: usize) -> Result<Vec<TcpStream>> {
     let wanted = world.servers.held() + count;
-    let streams = guest.enter(|| -> std::io::Result<Vec<TcpStream>> {
-        (0..count).map(|_| TcpStream::connect_timeout(&at(HOLD), LIMIT)).collect()
-    })??;
+    let streams = guest
+        .enter(|| -> std::io::Result<Vec<TcpStream>> { (0..count).map(|_| dial(HOLD, LIMIT)).collect() })??;
     let begun = Instant::now();
     while world.servers.held() < wanted && begun.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(10));
@@ -402,9 +401,7 @@ fn black_holes(guest: &Guest, table: &mut Table) -> Result<()> {
 
 /// The sender towards the network.
 pub fn sender(world: &World, guest: &Guest) -> String {
-    guest
-        .link
-        .map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out tun"))
+    guest.link.map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out"))
 }
 
 fn lossy(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
