@@ -1,19 +1,26 @@
-//! How much one bulk sender has below TCP, and a ping beside it, by each rule of the small queue: taut over packet
-//! sockets and an Ethernet interface behind `tbf`, or with such a queue of its own in front of a TUN; and the
-//! kernel's TCP on the first path, with the same congestion control.
+//! How much one bulk sender has below TCP, and a ping beside it, by each rule of the small queue: taut over
+//! packet sockets and an Ethernet interface behind `tbf`, with such a queue of its own in front of a TUN,
+//! over a TUN whose kernel forwards through `tbf`, or over a stream socket that another program reads at the
+//! line's rate; and the kernel's TCP on the first path, with the same congestion control.
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "the measurement needs a clock")]
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener as KernelListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use taut::Stack;
 use taut::blocking::TcpStream;
+use taut::device::{Frames, FramesOptions, TunOptions};
 use taut_testbed::{Kernel, PATIENCE, Subnet, connect, eventually, listen};
 
 use crate::net;
@@ -79,7 +86,7 @@ struct Far {
 /// Two kernels and a cable, with `tbf` at the near end.
 struct Cable {
     near: Kernel,
-    _far: Kernel,
+    far: Kernel,
     at: Far,
 }
 
@@ -100,11 +107,69 @@ impl Cable {
         }
         near.limit_rate("veth0", line.bits_per_second, line.burst, 4_000_000).unwrap();
         let at = Far::new(&far, "10.9.0.1:0");
-        Self { near, _far: far, at }
+        Self { near, far, at }
     }
 
     fn backlog(&self) -> u64 {
         self.near.backlog_bytes("veth0").unwrap()
+    }
+}
+
+/// A stream socket with the stack at one end and, at the other, a program that takes a packet when the line
+/// has carried the one before, and puts it into a kernel.
+struct SlowReader {
+    _far: Kernel,
+    at: Far,
+    unread: Socket,
+}
+
+impl SlowReader {
+    fn new(line: Line) -> (UnixStream, Self) {
+        let (stack, reader) = UnixStream::pair().unwrap();
+        let far = Kernel::new().expect("a network namespace, which needs root");
+        let tun = far.tun(&NET.far(), &TunOptions { offload: false, ..Default::default() }).unwrap();
+        let descriptor = || Socket::from(tun.as_fd().try_clone_to_owned().unwrap());
+        descriptor().set_nonblocking(false).unwrap();
+        let [taken, given] = [descriptor(), descriptor()].map(|fd| File::from(OwnedFd::from(fd)));
+        let back = reader.try_clone().unwrap();
+        let unread = Socket::from(OwnedFd::from(reader.try_clone().unwrap()));
+        // They end with the socket and with the namespace.
+        thread::spawn(move || carry(line, reader, given));
+        thread::spawn(move || carry_back(taken, back));
+        let at = Far::new(&far, "10.9.0.1:0");
+        (stack, Self { _far: far, at, unread })
+    }
+
+    /// Bytes before the reader.
+    fn backlog(&self) -> u64 {
+        const PEEK_NOW: i32 = 0x2 | 0x40;
+        self.unread.recv_with_flags(&mut vec![MaybeUninit::uninit(); 1 << 22], PEEK_NOW).unwrap_or(0) as u64
+    }
+}
+
+/// A packet behind its length in four bytes.
+fn carry(line: Line, mut from: UnixStream, mut to: File) -> io::Result<()> {
+    let (mut free_at, mut length, mut packet) = (Instant::now(), [0; 4], vec![0; 1 << 16]);
+    let burst = Duration::from_secs_f64(line.burst as f64 * 8.0 / line.bits_per_second as f64);
+    loop {
+        from.read_exact(&mut length)?;
+        let packet = &mut packet[..u32::from_be_bytes(length) as usize];
+        from.read_exact(packet)?;
+        // As in `tbf`: what an idle or late line may make good is its burst.
+        let bits = packet.len() as f64 * 8.0;
+        free_at = free_at.max(Instant::now().checked_sub(burst).unwrap());
+        free_at += Duration::from_secs_f64(bits / line.bits_per_second as f64);
+        thread::sleep(free_at.saturating_duration_since(Instant::now()));
+        to.write_all(packet)?;
+    }
+}
+
+fn carry_back(mut from: File, mut to: UnixStream) -> io::Result<()> {
+    let mut packet = vec![0; 1 << 16];
+    loop {
+        let len = from.read(&mut packet)?;
+        to.write_all(&(len as u32).to_be_bytes())?;
+        to.write_all(&packet[..len])?;
     }
 }
 
@@ -212,13 +277,33 @@ fn taut_sends(line: Line, device: &str, control: &str, rule: &str, writes: Write
     if device == "front" {
         let Line { bits_per_second, burst, .. } = line;
         let link = format!("rate {bits_per_second}bit burst {burst} limit 4mb").parse().unwrap();
-        let tun = taut::device::TunOptions { offload: line.offload, ..Default::default() };
+        let tun = TunOptions { offload: line.offload, ..Default::default() };
         let net = net::Net::with(|builder| builder.tun_options(tun).link(link).build());
         set(&net.stack);
         let far = Far::new(&net.kernel, "10.7.0.1:0");
         let (bulk, ping) = streams(&net.stack, &far);
         let backlog = || net.stack.link_report().unwrap().backlog_bytes;
         return far.measure(line, backlog, bulk, ping, writes);
+    }
+    if device == "tun" {
+        let cable = Cable::new(line, true);
+        let tun = TunOptions { offload: line.offload, ..Default::default() };
+        let build = || net::builder().tun_options(tun).build();
+        let stack = cable.near.enter(build).unwrap().expect("a stack on a TUN");
+        cable.near.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
+        cable.far.run("ip route add 10.7.0.0/24 via 10.9.0.2").unwrap();
+        set(&stack);
+        let (bulk, ping) = streams(&stack, &cable.at);
+        return cable.at.measure(line, || cable.backlog(), bulk, ping, writes);
+    }
+    if device == "frames" {
+        let (end, reader) = SlowReader::new(line);
+        let options = FramesOptions { ethernet: false, ..Default::default() };
+        let frames = Frames::stream(end, &[], &options).unwrap();
+        let stack = Stack::builder().device(frames).address("10.9.0.2/24").build().unwrap();
+        set(&stack);
+        let (bulk, ping) = streams(&stack, &reader.at);
+        return reader.at.measure(line, || reader.backlog(), bulk, ping, writes);
     }
     let cable = Cable::new(line, false);
     let options = taut::device::PacketOptions { offload: line.offload, ..Default::default() };
@@ -260,9 +345,10 @@ fn dev_12_a_packet_socket_measures_by_default() {
     assert_eq!(stack.counters().device_unreported, 0, "every ticket comes back");
 }
 
-/// All rules beside the kernel: `make bench-live`. RUNS=3 starts of each, CONTROL=cubic, DEVICE=packet or front,
-/// LINES="100mbit;1gbit" for some lines, RULES=off,rate-scaled,delivered,measured,kernel, WRITE=65536 bytes at
-/// once, NODELAY=1, BUSY=2 other programs that never wait. The kernel's bbr may be of another version.
+/// All rules beside the kernel: `make bench-live`. RUNS=3 starts of each, CONTROL=cubic, DEVICE=packet,
+/// front, tun or frames, LINES="100mbit;1gbit" for some lines,
+/// RULES=off,rate-scaled,delivered,measured,kernel, WRITE=65536 bytes at once, NODELAY=1, BUSY=2 other
+/// programs that never wait. The kernel's bbr may be of another version.
 #[test]
 #[ignore = "measures, and prints a table: make bench-live"]
 fn make_table() {
