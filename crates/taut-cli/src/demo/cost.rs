@@ -11,8 +11,8 @@ use taut_core::congestion::Registry;
 use taut_device::TunOptions;
 use taut_testbed::{ByHand, Subnet};
 
-use super::least;
 use super::part::{Bar, Bars, Part};
+use super::{least, smoltcp};
 use crate::args::congestion::CongestionArgs;
 use crate::args::control::ControlArgs;
 use crate::args::priority::PriorityArgs;
@@ -125,6 +125,12 @@ pub(super) fn cost(time: Duration, bar: &ProgressBar) -> anyhow::Result<Part> {
         ];
         let values = values.into_iter().map(|(who, value)| Bar { who, value }).collect();
         part.bars.push(Bars { what, unit, less_is_better, values });
+    }
+    if smoltcp::is_built() {
+        bar.set_message("smoltcp");
+        part.bars.extend(smoltcp::beside(time)?);
+    } else {
+        part.missing.push("smoltcp over the same TUN; `make bench` builds it.".to_owned());
     }
     Ok(part)
 }

@@ -6,6 +6,7 @@
 //! | `scenarios.rs` | the uplink, and the five results: scenarios of the lab |
 //! | `line.rs` | curl over a bad line, directly and by `taut proxy` |
 //! | `cost.rs`, `least.rs` | sockets, and packets made by hand over a TUN, which are the limit |
+//! | `smoltcp.rs` | the same work by smoltcp, where its benchmark is built |
 //! | `part.rs`, `page.rs` | what was found, for a terminal and for a browser |
 //!
 //! The detailed comparison with the kernel's sockets is `taut compare`.
@@ -16,6 +17,7 @@ mod line;
 mod page;
 mod part;
 mod scenarios;
+mod smoltcp;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
