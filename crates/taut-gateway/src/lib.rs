@@ -32,8 +32,9 @@
 //! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |
 //!
-//! Another runner needs [`Gateway`], [`sockets`], [`NameServers`] and [`PATIENCE`], [`Rooms`], [`near`] and
-//! [`incoming_options`]: `taut-slirp` is one, without tokio, in the poll loop of a caller.
+//! Another runner needs [`Gateway`], [`FirstBytes`], [`Tries`], [`sockets`], [`NameServers`] and
+//! [`PATIENCE`], [`Rooms`], [`near`] and [`incoming_options`]: `taut-slirp` is one, without tokio, in the
+//! poll loop of a caller.
 //!
 //! The behaviour is in `docs/spec/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
@@ -53,15 +54,16 @@ pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Vm
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
 pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};
 pub use doors::request::Login;
-pub use logic::admission::Admission;
+pub use logic::admission::{Admission, Passage};
 pub use logic::counters::Counters;
-pub use logic::dns::{HOST_NAME, PATIENCE, is_poor, unanswered};
+pub use logic::dns::{HOST_NAME, PATIENCE};
 pub use logic::event::{Decision, Ended, Event};
+pub use logic::first_bytes::{FirstBytes, Further};
 pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
 pub use logic::gateway::{FlowId, Gateway, Settings};
 pub use logic::guests::{Counted, Guest};
 pub use logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
-pub use logic::questions::{Question, QuestionId};
+pub use logic::questions::{Question, QuestionId, Tries};
 pub use logic::rules::{Action, Rule, RuleError, Rules, UdpFilter, Verdict, is_special};
 pub use out::host_networks::host_networks;
 pub use out::host_sockets::{HostPings, HostSockets, pings_are_allowed};

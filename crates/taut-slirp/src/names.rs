@@ -1,6 +1,5 @@
 //! The name service: questions of the guest, sent to the host's name servers. The logic reads questions and
-//! answers (`taut-gateway`, `logic/dns.rs`); servers are tried as by the gateway's other runner: the next
-//! one when one is silent for a second, cannot be reached, or cannot or will not answer.
+//! answers, and says which servers get them, and when (`taut-gateway`, `logic/dns.rs`, `logic/questions.rs`).
 //!
 //! Each question has a socket of its own at each server, whose port the kernel chooses at random (RFC 5452
 //! §9.2).
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use slab::Slab;
 use taut_core::{DatagramError, DatagramId, FlowInfo, SendMeta};
-use taut_gateway::{FlowId, NextStep, PATIENCE, Question, QuestionId, Side, is_poor, unanswered};
+use taut_gateway::{FlowId, NextStep, Question, QuestionId, Side, Tries};
 
 use crate::core::{Core, Key, Waited};
 use crate::exchange::Exchange;
@@ -33,15 +32,8 @@ struct Asked {
     id: QuestionId,
     asker: Asker,
     message: Vec<u8>,
-    servers: Vec<SocketAddr>,
-    /// How many of them have the question.
-    asked: usize,
+    tries: Tries<Duration>,
     exchanges: Vec<Exchange>,
-    /// When the next server gets it.
-    next_at: Duration,
-    over_at: Duration,
-    /// The last answer that says that a server cannot or will not answer.
-    poor: Option<Vec<u8>>,
 }
 
 /// See the top of the file.
@@ -105,18 +97,8 @@ impl Names {
     }
 
     fn begin(&mut self, core: &mut Core, asker: Asker, id: QuestionId, message: Vec<u8>) {
-        let (servers, time) = (core.name_servers(), core.time());
-        let at = self.asked.insert(Asked {
-            id,
-            asker,
-            message,
-            servers,
-            asked: 0,
-            exchanges: Vec::new(),
-            next_at: time,
-            over_at: time + PATIENCE.in_all,
-            poor: None,
-        });
+        let tries = Tries::new(core.name_servers(), core.time());
+        let at = self.asked.insert(Asked { id, asker, message, tries, exchanges: Vec::new() });
         self.look(core, at);
     }
 
@@ -126,19 +108,19 @@ impl Names {
         let Some(one) = self.asked.get_mut(at) else { return };
         let over_tcp = matches!(one.asker, Asker::Connection(_));
         one.exchanges.iter_mut().for_each(|exchange| exchange.repeat(&one.message, time));
-        while one.asked < one.servers.len() && (one.next_at <= time || one.exchanges.is_empty()) {
-            let server = one.servers[one.asked];
-            one.asked += 1;
-            one.next_at = time + PATIENCE.next;
-            if let Ok(exchange) = Exchange::begin(server, &one.message, over_tcp, time) {
-                one.exchanges.push(exchange);
-                core.is_changed = true;
+        while let Some(server) = one.tries.poll_server(time) {
+            match Exchange::begin(server, &one.message, over_tcp, time) {
+                Ok(exchange) => {
+                    one.exchanges.push(exchange);
+                    core.is_changed = true;
+                }
+                Err(_) => one.tries.failed(time),
             }
         }
-        if one.exchanges.is_empty() || one.over_at <= time {
-            let answer = one.poor.take().unwrap_or_else(|| unanswered(&one.message));
+        if one.tries.is_over(time) {
+            let one = self.asked.remove(at);
             core.gateway.give_up(one.id);
-            self.answer(core, at, &answer);
+            one.asker.tell(core, &one.tries.last_answer(&one.message));
         }
     }
 
@@ -152,31 +134,25 @@ impl Names {
                 let answer = match exchange.poll(&mut core.scratch) {
                     Ok(Some(answer)) => answer,
                     Ok(None) => return true,
-                    Err(_) => return false,
+                    Err(_) => {
+                        one.tries.failed(time);
+                        return false;
+                    }
                 };
                 if core.gateway.reply(time, one.id, &answer) {
-                    if is_poor(&answer) {
-                        one.poor = Some(answer);
-                    } else {
-                        good.get_or_insert(answer);
-                    }
+                    good = good.take().or(one.tries.answered(time, answer));
                     return false;
                 }
                 if exchange.is_stream() {
+                    one.tries.failed(time);
                     return false;
                 }
             }
             true
         });
         match good {
-            Some(answer) => self.answer(core, at, &answer),
+            Some(answer) => self.asked.remove(at).asker.tell(core, &answer),
             None => self.look(core, at),
-        }
-    }
-
-    fn answer(&mut self, core: &mut Core, at: usize, answer: &[u8]) {
-        if let Some(one) = self.asked.try_remove(at) {
-            one.asker.tell(core, answer);
         }
     }
 
@@ -225,8 +201,7 @@ impl Names {
 impl Asked {
     fn deadline(&self) -> Duration {
         let again = self.exchanges.iter().map(Exchange::again_at).min();
-        let next = (self.asked < self.servers.len()).then_some(self.next_at);
-        again.into_iter().chain(next).chain([self.over_at]).min().unwrap_or(self.over_at)
+        again.unwrap_or(Duration::MAX).min(self.tries.deadline())
     }
 }
 

@@ -78,15 +78,10 @@ impl Settings {
     }
 }
 
-/// A rule that allows a name is one for connections whose first bytes say it, and nothing reads them here.
 fn rule(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("TAUT_SLIRP_CONFIG: rule {text}: {why}");
-    let rule: Rule = text.parse().map_err(|error: RuleError| wrong(&error.to_string()))?;
-    if rule.allows_names() {
-        Err(wrong("a name cannot be allowed here; give addresses"))
-    } else {
-        Ok(text.to_owned())
-    }
+    let wrong = |error: RuleError| format!("TAUT_SLIRP_CONFIG: rule {text}: {error}");
+    text.parse::<Rule>().map_err(wrong)?;
+    Ok(text.to_owned())
 }
 
 fn limit(all: &mut Amounts, name: &str, value: &str) -> Option<()> {
@@ -112,10 +107,10 @@ mod tests {
     #[test]
     fn slirp_20_the_users_file() {
         let text = "# mine\nsysctl net.ipv4.tcp_congestion_control = bbr\n\nrule deny 192.168.0.0/16  # home\n\
-                    rule deny *.example.com\nlimit connections 100\nlimit bytes 1000000\nname-server 192.0.2.53\n";
+                    rule allow *.example.com\nlimit connections 100\nlimit bytes 1000000\nname-server 192.0.2.53\n";
         let settings = Settings::read(text).unwrap();
         assert_eq!(settings.sysctls, [("net.ipv4.tcp_congestion_control".to_owned(), "bbr".to_owned())]);
-        assert_eq!(settings.rules, ["deny 192.168.0.0/16", "deny *.example.com"]);
+        assert_eq!(settings.rules, ["deny 192.168.0.0/16", "allow *.example.com"]);
         // Three quarters for one guest, as in the gateway.
         assert_eq!((settings.limits.all.connections, settings.limits.guest.connections), (100, 75));
         assert_eq!(settings.limits.all.bytes, 1_000_000);
@@ -126,7 +121,6 @@ mod tests {
             "limit",
             "limit connections",
             "limit x 1",
-            "rule allow *.example.com",
             "rule x",
             "limit bytes x",
             "log",

@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut::{FlowKind, Refusal};
 
 use crate::logic::event::{Decision, Event};
-use crate::logic::first_bytes::{FirstBytes, Found};
+use crate::logic::first_bytes::{FirstBytes, Found, Further};
 use crate::logic::flow::{DNS_PORT, EventKind, Flow};
 use crate::logic::gateway::{FlowId, Gateway, Settings};
 use crate::logic::guests::{Counted, Guest};
@@ -47,7 +47,7 @@ enum Judged {
 
 /// The answer to a connection's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub enum Passage {
     /// These leave; further ones must be checked.
     Watch(Vec<u8>),
     /// These leave, and all that follow.
@@ -118,14 +118,15 @@ impl Gateway {
 
     /// The first bytes of a connection, if they must be checked before one of them leaves
     /// ([`first_bytes`](Self::first_bytes)).
-    pub(crate) fn must_say_name(&self, id: FlowId) -> Option<FirstBytes> {
+    #[must_use]
+    pub fn must_say_name(&self, id: FlowId) -> Option<FirstBytes> {
         let flow = self.flows.get(id).filter(|flow| flow.must_say_name)?;
         // A dry run lets any protocol pass.
         Some(if self.settings.dry_run { FirstBytes::new(0) } else { FirstBytes::new(flow.to.port()) })
     }
 
     /// The guest `from` has sent these bytes of its connection, the next of the first ones.
-    pub(crate) fn first_bytes(
+    pub fn first_bytes(
         &mut self,
         now: Duration,
         (id, from): (FlowId, SocketAddr),
@@ -200,9 +201,25 @@ impl Gateway {
         }
     }
 
-    /// A server has sent something before the guest said a name, which it must say first.
-    pub(crate) fn server_speaks_first(&mut self, now: Duration, (id, from): (FlowId, SocketAddr)) {
-        self.refuse_connection(now, (id, from), "its server speaks first".to_owned());
+    /// The server of a connection whose first bytes are checked has sent something, or ended its half. Where
+    /// the guest must say a name, it must say it first.
+    pub fn server_said(
+        &mut self,
+        now: Duration,
+        (id, from): (FlowId, SocketAddr),
+        first: &FirstBytes,
+        is_end: bool,
+    ) -> Further {
+        match (first.is_silent(), first.is_strict()) {
+            // A protocol whose server speaks first says no name.
+            (true, false) => Further::Free,
+            (true, true) => {
+                self.refuse_connection(now, (id, from), "its server speaks first".to_owned());
+                Further::Refuse
+            }
+            (false, _) if is_end => first.guest_ended(),
+            (false, _) => Further::Watch,
+        }
     }
 
     fn refuse_connection(&mut self, now: Duration, (id, guest): (FlowId, SocketAddr), rule: String) {

@@ -155,8 +155,7 @@ pub(crate) fn is_refused(answer: &[u8]) -> bool {
 }
 
 /// Whether a server says that it cannot or will not answer, and another one may: SERVFAIL, NOTIMP, REFUSED.
-#[must_use]
-pub fn is_poor(answer: &[u8]) -> bool {
+pub(crate) fn is_poor(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|code| matches!(code & 0x0f, 2 | 4 | 5))
 }
 
@@ -180,12 +179,6 @@ pub(crate) fn addresses(message: &[u8], asked: &[u8]) -> Vec<IpAddr> {
 /// An answer without records to a question that [`question`] has read.
 pub(crate) fn refusal(message: &[u8], why: Refused) -> Vec<u8> {
     reply(message, why as u8, &[])
-}
-
-/// The answer to a question that no server has answered well: SERVFAIL.
-#[must_use]
-pub fn unanswered(question: &[u8]) -> Vec<u8> {
-    refusal(question, Refused::Failure)
 }
 
 /// The answer for a name of the gateway's own: its addresses of the family that is asked for.

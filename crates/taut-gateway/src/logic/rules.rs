@@ -229,8 +229,7 @@ impl Default for Rules {
 
 impl Rule {
     /// Whether it allows destinations by their names: the first bytes of a connection must say one of them.
-    #[must_use]
-    pub const fn allows_names(&self) -> bool {
+    pub(crate) const fn allows_names(&self) -> bool {
         matches!((self.action, &self.target), (Action::Allow, Target::Name { .. }))
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::logic::admission::Passage;
-use crate::logic::first_bytes::FirstBytes;
+use crate::logic::first_bytes::{FirstBytes, Further};
 use crate::logic::flow::Side;
 use crate::logic::limits::LEAST_GRANT;
 use crate::out::way_out::{Upstream, write_all};
@@ -56,26 +56,24 @@ async fn pass(
                 match take(guest)? {
                     None => {}
                     // The relay finds the same end; nothing follows it.
-                    Some(bytes) if bytes.is_empty() => return Ok(first.holds_nothing()),
+                    Some(bytes) if bytes.is_empty() => return Ok(first.guest_ended() == Further::Free),
                     bytes => next = bytes,
                 }
             }
             ready = upstream.readable() => {
                 ready?;
-                if first.is_silent() && !first.is_strict() {
-                    // A protocol whose server speaks first says no name.
-                    return Ok(true);
-                }
                 let Some(bytes) = take(upstream)? else { continue };
-                if first.is_silent() {
-                    flow.server_speaks_first(from);
+                let further = flow.server_said(from, &first, bytes.is_empty());
+                if further == Further::Refuse {
                     return Ok(false);
                 }
-                if bytes.is_empty() {
-                    return Ok(first.holds_nothing());
+                if !bytes.is_empty() {
+                    write_all(guest, &bytes).await?;
+                    flow.passed(Side::Upstream, bytes.len(), 0);
                 }
-                write_all(guest, &bytes).await?;
-                flow.passed(Side::Upstream, bytes.len(), 0);
+                if further == Further::Free {
+                    return Ok(true);
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The name service: questions of guests and of a proxy's clients, sent to the host's name servers.
 //!
-//! The servers are those of `resolv.conf` at that moment (`host_files.rs`). The next one gets the question
-//! when one is silent for a second, cannot be reached, or answers that it cannot or will not serve it; an
-//! earlier one may still answer. If none has a better answer, the guest gets the last of these.
+//! The servers are those of `resolv.conf` at that moment (`host_files.rs`). Which of them get the question,
+//! and when, is the logic's (`logic/questions.rs`). If none has a better answer, the guest gets the last that
+//! says that a server cannot or will not serve it.
 //!
 //! Each question has a socket of its own at each server, whose port the kernel chooses at random (RFC 5452
 //! §9.2), and the answer must come from the server that got the question. How many may wait is limited by the
@@ -19,11 +19,11 @@ use taut::{IncomingFlow, Stack, TcpStream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::logic::dns::{self, PATIENCE};
 use crate::logic::flow::{Failure, NextStep, Side};
-use crate::logic::questions::{Question, QuestionId};
+use crate::logic::questions::{Question, QuestionId, Tries};
 use crate::logic::rules::any_port;
 use crate::run::host_files::{Hosts, ResolvConf, Watched};
 use crate::run::server::{Handle, Server};
@@ -132,28 +132,26 @@ pub(crate) async fn addresses(
 
 /// Sends a question to the servers.
 async fn forward(server: &Server, id: QuestionId, question: &[u8], over_tcp: bool) -> Reply {
-    let mut poor = None;
-    let good = timeout(PATIENCE.in_all, first_good(server, id, question, over_tcp, &mut poor)).await;
-    if let Ok(Some(good)) = good {
+    let mut tries = Tries::new(server.names().servers(), Instant::now());
+    if let Some(good) = first_good(server, id, question, over_tcp, &mut tries).await {
         return good;
     }
     server.give_up(id);
-    (poor.unwrap_or_else(|| dns::unanswered(question)), None)
+    (tries.last_answer(question), None)
 }
 
-/// The first answer that is none of [`dns::is_poor`], of which the last is left in `poor`.
+/// The first good answer.
 async fn first_good(
     server: &Server,
     id: QuestionId,
     question: &[u8],
     over_tcp: bool,
-    poor: &mut Option<Vec<u8>>,
+    tries: &mut Tries<Instant>,
 ) -> Option<Reply> {
     let question: Arc<[u8]> = question.into();
-    let (mut left, mut asked) = (server.names().servers().into_iter(), JoinSet::new());
+    let mut asked = JoinSet::new();
     loop {
-        let next = left.next();
-        if let Some(address) = next {
+        while let Some(address) = tries.poll_server(Instant::now()) {
             let (server, question) = (server.clone(), Arc::clone(&question));
             asked.spawn(async move {
                 match (server.names().over.clone(), over_tcp) {
@@ -163,16 +161,20 @@ async fn first_good(
                     (Some(stack), false) => link_datagrams(&stack, &server, id, address, &question).await,
                 }
             });
-        } else if asked.is_empty() {
+        }
+        if tries.is_over(Instant::now()) {
             return None;
         }
         tokio::select! {
             Some(ended) = asked.join_next() => match ended {
-                Ok(Ok((answer, _))) if dns::is_poor(&answer) => *poor = Some(answer),
-                Ok(Ok(good)) => return Some(good),
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Ok((answer, rest))) => {
+                    if let Some(good) = tries.answered(Instant::now(), answer) {
+                        return Some((good, rest));
+                    }
+                }
+                Ok(Err(_)) | Err(_) => tries.failed(Instant::now()),
             },
-            () = sleep(PATIENCE.next), if next.is_some() => {}
+            () = sleep_until(tries.deadline()) => {}
         }
     }
 }

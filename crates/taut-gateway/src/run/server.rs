@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::logic::admission::Passage;
 use crate::logic::event::Event;
-use crate::logic::first_bytes::FirstBytes;
+use crate::logic::first_bytes::{FirstBytes, Further};
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Gateway, Settings};
@@ -256,8 +256,8 @@ impl Handle {
         self.server.with(|gateway, now| gateway.first_bytes(now, (self.id, from), first, bytes))
     }
 
-    pub(crate) fn server_speaks_first(&self, from: SocketAddr) {
-        self.server.with(|gateway, now| gateway.server_speaks_first(now, (self.id, from)));
+    pub(crate) fn server_said(&self, from: SocketAddr, first: &FirstBytes, is_end: bool) -> Further {
+        self.server.with(|gateway, now| gateway.server_said(now, (self.id, from), first, is_end))
     }
 
     pub(crate) fn ended(&self, side: Side, how: End) -> NextStep {

@@ -7,6 +7,7 @@
 //!   down  recv(2) ──▶ the stack's send queue ── guest         bytes without room wait here, 64 KiB at most
 //! ```
 
+mod beginning;
 mod rooms;
 mod row;
 
@@ -22,7 +23,7 @@ use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side, near};
 
 use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
 use crate::service::Far;
-use row::{Row, state_name};
+use beginning::Beginning;
 
 /// How often a guest that waits for its connection is probed. As in the gateway.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -64,6 +65,8 @@ struct Connection {
     is_full: bool,
     /// How much may wait before the far side.
     rooms: Rooms<Duration>,
+    /// The guest's first bytes are checked.
+    beginning: Option<Box<Beginning>>,
     /// The far side has ended, the guest has.
     ended: [bool; 2],
     /// Both halves of the far side are over, and there is nothing to wait for.
@@ -142,6 +145,7 @@ impl Connections {
             held: 0,
             is_full: false,
             rooms: Rooms::default(),
+            beginning: None,
             ended: [false; 2],
             is_hung_up: false,
         });
@@ -224,6 +228,7 @@ impl Connections {
         }
         core.gateway.answered(core.time(), one.flow);
         one.stage = Stage::Open;
+        one.beginning = core.gateway.must_say_name(one.flow).map(|first| Box::new(Beginning::new(first)));
         if let Guest::Conn(id) = one.guest
             && let Some(mut conn) = core.stack.conn_mut(id)
         {
@@ -253,6 +258,9 @@ impl Connections {
 
     /// From the guest, until one side has no more or the other no room.
     pub(crate) fn up(&mut self, core: &mut Core, at: usize) {
+        if !self.begin(core, at) {
+            return;
+        }
         let Some(one) = self.all.get_mut(at) else { return };
         let (Guest::Conn(id), Stage::Open) = (one.guest, one.stage) else { return };
         if one.ended[Side::Guest as usize] {
@@ -303,7 +311,15 @@ impl Connections {
                 return;
             }
             let held = core.gateway.hold(one.flow, AT_ONCE);
-            match one.far.recv(&mut core.scratch[..held.min(AT_ONCE)]) {
+            let received = one.far.recv(&mut core.scratch[..held.min(AT_ONCE)]);
+            if let Ok(count) = received
+                && one.beginning.is_some()
+                && !self.server_said(core, at, count == 0)
+            {
+                return;
+            }
+            let Some(one) = self.all.get_mut(at) else { return };
+            match received {
                 Ok(0) => {
                     core.gateway.give_back(one.flow, held);
                     return self.fin(core, at, Side::Upstream);
@@ -514,20 +530,6 @@ impl Connections {
     /// Whether a guest has a connection to this service.
     pub(crate) fn has_service(&self, service: SocketAddr) -> bool {
         self.all.iter().any(|(_, one)| one.to == service)
-    }
-
-    // ---- for the table ----
-
-    /// State, file, ends, and what waits, of each.
-    pub(crate) fn rows(&self, core: &Core) -> Vec<Row> {
-        let row = |(_, one): (usize, &Connection)| {
-            let state = match one.guest {
-                Guest::Asks(_) => "SYN_RCVD",
-                Guest::Conn(id) => core.stack.conn(id).map_or("CLOSED", |conn| state_name(conn.state())),
-            };
-            Row { state, fd: one.far.fd().unwrap_or(-1), from: one.from, to: one.to, queued: one.down.len() }
-        };
-        self.all.iter().map(row).collect()
     }
 }
 

@@ -221,3 +221,99 @@ fn slirp_08_names_are_the_name_servers() {
     assert_eq!(told.lines().collect::<Vec<_>>(), ["192.0.2.8", "10.0.2.2", "10.0.2.3", "192.0.2.8"]);
     assert!(std::fs::read_to_string(&log).unwrap().contains("secret.example"));
 }
+
+/// A name server at this port of the host's loopback: it answers with this code of RFC 1035 §4.1.1, or with
+/// the address 192.0.2.7.
+fn serve_names(world: &World, port: u16, code: u8) {
+    let server = world.host.enter(|| std::net::UdpSocket::bind(("127.0.0.1", port))).unwrap().unwrap();
+    std::thread::spawn(move || {
+        let mut message = [0; 512];
+        while let Ok((len, from)) = server.recv_from(&mut message) {
+            let mut answer = answer(&message[..len], 7);
+            if code > 0 {
+                answer.truncate(answer.len() - 16);
+                (answer[3], answer[7]) = (0x80 | code, 0);
+            }
+            _ = server.send_to(&answer, from);
+        }
+    });
+}
+
+#[test]
+fn slirp_30_a_rule_that_allows_a_name_means_that_name() {
+    if !live::ready(&["slirp4netns", "ip", "dig"]) {
+        return;
+    }
+    let scratch = Scratch::new("slirp4netns-first-bytes");
+    let (settings, log) = (scratch.join("settings"), scratch.join("log"));
+    let text = format!(
+        "name-server 127.0.0.1:5301\nname-server 127.0.0.1:5302\nrule allow files.example\nrule deny any\nlog {}\n",
+        log.display()
+    );
+    std::fs::write(&settings, text).unwrap();
+    let world = World::new(&library(&scratch), Some(&settings));
+    // The first server answers SERVFAIL.
+    serve_names(&world, 5_301, 2);
+    serve_names(&world, 5_302, 0);
+    world.host.run("ip address add 192.0.2.7/32 dev lo").unwrap();
+    let listen = |port| world.host.enter(|| TcpListener::bind(("192.0.2.7", port))).unwrap().unwrap();
+    let (strict, other) = (listen(80), listen(8_080));
+    let connect = |port: u16| {
+        let stream = world.guest.enter(|| std::net::TcpStream::connect(("192.0.2.7", port))).unwrap()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok::<_, std::io::Error>(stream)
+    };
+    assert!(connect(80).is_err(), "no name has the address yet");
+    let told = world.guest.run("dig +short +time=5 +tries=1 @10.0.2.3 files.example A").unwrap();
+    assert_eq!(told.trim(), "192.0.2.7");
+    let pair = |listener: &TcpListener| {
+        let guest = connect(listener.local_addr().unwrap().port()).unwrap();
+        let (host, _) = listener.accept().unwrap();
+        host.set_read_timeout(Some(PATIENCE)).unwrap();
+        (guest, host)
+    };
+    // Its head in pieces, a body that is longer than any buffer, and the answer.
+    let (mut guest, mut host) = pair(&strict);
+    let (head, body) =
+        (b"POST / HTTP/1.1\r\nHost: files.example\r\n\r\n", Noise::new(1).bytes(1 << 20).to_vec());
+    let expected = sum(&[&head[..], &body].concat());
+    let sending = std::thread::spawn(move || {
+        head.chunks(7).for_each(|piece| guest.write_all(piece).unwrap());
+        guest.write_all(&body).unwrap();
+        guest.shutdown(Shutdown::Write).unwrap();
+        guest
+    });
+    assert_eq!(hash(&host), expected);
+    host.write_all(b"answer").unwrap();
+    drop(host);
+    let mut got = Vec::new();
+    sending.join().unwrap().read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"answer");
+    // Another name, no name, half of one, and a server that speaks first: none of their bytes passes.
+    for (said, ends) in [
+        (&b"GET / HTTP/1.1\r\nHost: secret.example\r\n\r\n"[..], false),
+        (b"SSH-2.0-x\r\n", false),
+        (b"GET / HT", true),
+    ] {
+        let (mut guest, mut host) = pair(&strict);
+        guest.write_all(said).unwrap();
+        if ends {
+            guest.shutdown(Shutdown::Write).unwrap();
+        }
+        let kinds = [guest.read(&mut [0]), host.read(&mut [0])].map(|end| end.map_err(|error| error.kind()));
+        assert_eq!(kinds, [Err(std::io::ErrorKind::ConnectionReset); 2], "{said:?}");
+    }
+    let (mut guest, mut host) = pair(&strict);
+    host.write_all(b"220 hello\r\n").unwrap();
+    assert_eq!(guest.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    // At other ports a server may.
+    let (mut guest, mut host) = pair(&other);
+    host.write_all(b"220 hello\r\n").unwrap();
+    let mut got = [0; 11];
+    guest.read_exact(&mut got).unwrap();
+    guest.write_all(b"HELO\r\n").unwrap();
+    host.read_exact(&mut got[..6]).unwrap();
+    assert_eq!(&got, b"HELO\r\nllo\r\n");
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("it is for secret.example") && log.contains("its server speaks first"), "{log}");
+}

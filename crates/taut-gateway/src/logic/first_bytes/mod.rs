@@ -42,9 +42,20 @@ pub(crate) enum Found {
     Wrong(&'static str),
 }
 
+/// Whether a connection whose first bytes are checked continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Further {
+    /// Further bytes of the guest must be checked.
+    Watch,
+    /// None must.
+    Free,
+    /// The connection ends: both sides are reset.
+    Refuse,
+}
+
 /// The first bytes of a connection's guest.
 #[derive(Debug)]
-pub(crate) struct FirstBytes {
+pub struct FirstBytes {
     held: Vec<u8>,
     is_strict: bool,
     stage: Stage,
@@ -82,9 +93,10 @@ impl FirstBytes {
         self.held.is_empty() && matches!(self.stage, Stage::First)
     }
 
-    /// Whether nothing waits for what follows it.
-    pub(crate) const fn holds_nothing(&self) -> bool {
-        self.held.is_empty()
+    /// The guest has ended its half: bytes that wait for what follows them never say a name.
+    #[must_use]
+    pub const fn guest_ended(&self) -> Further {
+        if self.held.is_empty() { Further::Free } else { Further::Refuse }
     }
 
     /// The guest has sent these.
