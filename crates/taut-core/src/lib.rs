@@ -92,6 +92,7 @@ mod words;
 
 pub use bytes::Bytes;
 pub use congestion::Algorithm;
+pub use conn::handshake::Resumed;
 pub use conn::info::ConnInfo;
 pub use conn::report::{QueueReport, Report};
 pub use conn::state::State;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_core::{
-    Event, FlowFilter, FlowInfo, FlowKind, Instant, LinkCaps, ListenError, Network, Refusal, Stack,
+    Event, Fate, FlowFilter, FlowInfo, FlowKind, Instant, LinkCaps, ListenError, Network, Refusal, Stack,
     StackConfig,
 };
-use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options};
+use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options, near};
 
 use crate::boot::dhcpv6;
 use crate::boot::tftp::Tftp;
@@ -20,6 +20,7 @@ use crate::forward::{At, Forwards};
 use crate::link::{Frames, Link};
 use crate::names::Names;
 use crate::ping::Pings;
+use crate::saved::Saved;
 use crate::service::{Conversation, Far};
 use crate::settings::Settings;
 use crate::tcp::Connections;
@@ -49,6 +50,9 @@ pub(crate) struct Engine {
     services: Vec<(SocketAddr, Service)>,
     tftp: Tftp,
     settings: Settings,
+    /// The caller's clock, and by how much the time is ahead of it.
+    clock: Instant,
+    ahead_ns: u64,
     /// For whom the caller's loop waits, each with the place that the caller gave it.
     pub(crate) waited: Vec<(Key, i32)>,
     /// The time at the last [`wait`](Self::wait).
@@ -108,15 +112,20 @@ impl Engine {
             forwards: Forwards::default(),
             services: Vec::new(),
             settings,
+            clock: now,
+            ahead_ns: 0,
             waited: Vec::new(),
             waited_at: Instant::NEVER,
             wakes_at: None,
         })
     }
 
-    /// It is so late now. A clock that goes back stands still.
-    pub(crate) fn set_time(&mut self, now: Instant) {
-        self.core.now = self.core.now.max(now);
+    /// The caller's clock is at this time. If it goes back, as a machine's does when a snapshot is loaded,
+    /// time continues from where it was.
+    pub(crate) fn set_time(&mut self, clock: Instant) {
+        self.ahead_ns += self.clock.as_nanos().saturating_sub(clock.as_nanos());
+        self.clock = clock;
+        self.core.now = Instant::from_nanos(clock.as_nanos().saturating_add(self.ahead_ns));
     }
 
     /// A frame of the guest's.
@@ -253,7 +262,7 @@ impl Engine {
             return;
         };
         let far = match service {
-            Service::Caller if self.tcp.has_service(info.local) => {
+            Service::Caller if !self.tcp.free_service(core, info.local) => {
                 Err(io::ErrorKind::ConnectionRefused.into())
             }
             Service::Caller => Ok(Far::Caller { at: info.local, said: VecDeque::new() }),
@@ -405,9 +414,64 @@ impl Engine {
         self.tcp.serve(&mut self.core, at, bytes);
     }
 
-    /// The guest is another one now, or the same at another time: flows end, forwarded ports and services
-    /// stay.
-    pub(crate) fn end_flows(&mut self) {
+    /// The state of the guest's connections.
+    pub(crate) fn save(&self) -> Vec<Saved> {
+        self.tcp.save(&self.core)
+    }
+
+    /// The guest is another one now, or the same at another time: it has these connections. Forwarded ports
+    /// and services stay. As with libslirp, a service that a connection needs must be there: returns whether
+    /// it is.
+    pub(crate) fn load(&mut self, saved: Vec<Saved>) -> bool {
+        let is_caller = |at: SocketAddr| {
+            self.services.iter().any(|(known, service)| *known == at && matches!(service, Service::Caller))
+        };
+        if saved.iter().any(|one| one.continues && !is_caller(one.conn.local)) {
+            return false;
+        }
+        self.end_flows();
+        let core = &mut self.core;
+        // Packets that are about to leave are for the guest that was.
+        while let Some(transmit) = core.stack.poll_transmit(core.now) {
+            let ticket = transmit.ticket;
+            core.stack.handle_tx(core.now, ticket, Fate::Left);
+        }
+        for one in saved {
+            self.resume(one);
+        }
+        true
+    }
+
+    /// A connection to a service continues; any other is reset.
+    fn resume(&mut self, mut one: Saved) {
+        let core = &mut self.core;
+        let continues = one.continues && self.tcp.free_service(core, one.conn.local);
+        let (local, peer) = (one.conn.local, one.conn.peer);
+        let flow = continues.then(|| core.gateway.forward(core.time(), FlowKind::Tcp, peer)).flatten();
+        if flow.is_none() {
+            // RFC 5961 §3.2: the guest takes a reset with the number that it expects, and questions one that
+            // is near.
+            one.conn.snd_una = one.conn.snd_nxt;
+        }
+        match (core.stack.resume(core.now, &one.conn, &near(None)), flow) {
+            (Ok(id), Some(flow)) => {
+                if !one.up.is_empty() {
+                    core.calls.push_back(Call { at: local, bytes: one.up });
+                }
+                let far = Far::Caller { at: local, said: one.down.into() };
+                self.tcp.resume(core, flow, id, far, (peer, local));
+            }
+            (Ok(id), None) => {
+                if let Some(conn) = core.stack.conn_mut(id) {
+                    conn.abort(core.now);
+                }
+            }
+            (Err(_), Some(flow)) => core.closed(flow),
+            (Err(_), None) => {}
+        }
+    }
+
+    fn end_flows(&mut self) {
         self.tcp.end_all(&mut self.core);
         self.udp.end_all(&mut self.core);
         self.pings.end_all(&mut self.core);
@@ -416,9 +480,12 @@ impl Engine {
         self.forwards.end_all(&mut self.core);
     }
 
-    /// When the link has something to say by itself.
+    /// When the link has something to say by itself, by the caller's clock.
     pub(crate) fn link_deadline(&self) -> Instant {
-        self.link.deadline()
+        match self.link.deadline() {
+            Instant::NEVER => Instant::NEVER,
+            at => Instant::from_nanos(at.as_nanos().saturating_sub(self.ahead_ns)),
+        }
     }
 }
 
@@ -447,5 +514,24 @@ mod tests {
         assert_eq!([1_000, 1_000, 20].map(|most| engine.wait(most).1), [0, 50, 20]);
         engine.set_time(Instant::from_nanos(8));
         assert_eq!(engine.wait(1_000).1, 0);
+    }
+
+    #[test]
+    fn slirp_34_time_continues_when_the_clock_goes_back() {
+        let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+        let [prefix, host, dns] = ["fec0::", "fec0::2", "fec0::3"].map(|text| text.parse().unwrap());
+        let config = Config { v6: Some(V6 { prefix, len: 64, host, dns }), ..Config::default() };
+        let mut engine = Engine::new(config, Settings::default(), at(0)).unwrap();
+        engine.set_time(at(3_600));
+        engine.turn();
+        // A snapshot of the machine's first minute.
+        for (clock, time) in [(60, 3_600), (61, 3_601), (30, 3_601), (100, 3_671)] {
+            engine.set_time(at(clock));
+            assert_eq!(engine.core.now, at(time), "{clock}");
+        }
+        // RFC 4861 §6.2.1: the next advertisement, by the clock of the caller's timer.
+        engine.turn();
+        let due = engine.link_deadline();
+        assert!(at(100) < due && due < at(100 + 1_800), "{due:?}");
     }
 }

@@ -38,6 +38,13 @@ pub(crate) struct Conversation {
     is_over: bool,
 }
 
+/// Reads all that there is room for. By itself, a ring reads to its memory's end, and fewer bytes than there
+/// is room for mean that no more is there.
+fn read(from: &mut VecDeque<u8>, into: &mut [u8]) -> io::Result<usize> {
+    from.make_contiguous();
+    io::Read::read(from, into)
+}
+
 /// A question is a name and a few options; a longer one is no question.
 const LONGEST_QUESTION: usize = 4_096;
 
@@ -63,7 +70,7 @@ impl Conversation {
         match self.said.is_empty() {
             true if self.is_over && !self.is_whole => Ok(0),
             true => Err(io::ErrorKind::WouldBlock.into()),
-            false => io::Read::read(&mut self.said, into),
+            false => read(&mut self.said, into),
         }
     }
 }
@@ -106,6 +113,14 @@ impl Far {
 
     pub(crate) const fn is_caller(&self) -> bool {
         matches!(self, Self::Caller { .. })
+    }
+
+    /// Bytes of the caller's service that wait here.
+    pub(crate) fn said(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Caller { said, .. } => Some(said.iter().copied().collect()),
+            Self::Socket(_) | Self::Names(_) => None,
+        }
     }
 
     /// Whether it is connected.
@@ -159,7 +174,7 @@ impl Far {
         match self {
             Self::Socket(socket) => io::Read::read(&mut &*socket, into),
             Self::Caller { said, .. } if said.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
-            Self::Caller { said, .. } => io::Read::read(said, into),
+            Self::Caller { said, .. } => read(said, into),
             Self::Names(names) => names.read(into),
         }
     }

@@ -48,6 +48,7 @@ pub struct Guest {
     user_network: Option<String>,
     /// Of QEMU.
     environment: Vec<(String, PathBuf)>,
+    arguments: Vec<String>,
     /// Programs of this machine, by their names in the guest.
     programs: Vec<(String, PathBuf)>,
     words: Vec<String>,
@@ -82,6 +83,7 @@ impl Guest {
             plugs: Vec::new(),
             user_network: None,
             environment: Vec::new(),
+            arguments: Vec::new(),
             programs: found,
             words: Vec::new(),
         })
@@ -125,6 +127,13 @@ impl Guest {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &Path) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Gives QEMU further arguments.
+    #[must_use]
+    pub fn arguments(mut self, more: &[&str]) -> Self {
+        self.arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         self
     }
 
@@ -222,7 +231,7 @@ impl Guest {
             let device = "virtio-net-pci,netdev=user,mac=02:00:00:00:02:00,romfile=";
             command.args(["-netdev", &format!("user,id=user{options}"), "-device", device]);
         }
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
         // No speculation to guard against, and a clock that needs no check against another one.
         let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";
         let words = format!("{words} {} -- --exact {test} --ignored --nocapture", self.words.join(" "));

@@ -154,6 +154,17 @@ impl Agreed {
         self.sack &= options.sack_permitted;
     }
 
+    /// The offer that led to a connection of another stack.
+    pub(super) fn offer_again(&mut self, scale: Option<u8>, sack: bool, timestamps: bool) {
+        self.scale = scale.map_or(UNSCALED, |scale| scale.min(SCALE_MAX));
+        (self.sack, self.timestamps.on) = (sack, timestamps);
+    }
+
+    /// The segment size that the peer takes, as it announced it.
+    pub(super) const fn peer_mss(&self) -> u16 {
+        self.mss + self.timestamps_len()
+    }
+
     /// The options of our SYN or SYN-ACK.
     pub(super) fn syn_options(&mut self, now: Instant) -> TcpOptions {
         TcpOptions {

@@ -1,8 +1,11 @@
-//! The handshake: a connection is made, SYNs are exchanged, and both ends agree on their terms.
+//! The handshake: a connection is made, SYNs are exchanged, and both ends agree on their terms; or another
+//! stack has done all that, and the connection continues here.
 //! RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
 
+use core::net::SocketAddr;
+
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn as Mark, TcpHeader};
+use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
 use super::agreed::{Agreed, Offer, Timestamps};
 use super::half_open::HalfOpen;
@@ -61,6 +64,32 @@ pub(super) struct Syns {
 pub(super) const fn syn_header(tuple: &Tuple, handshake: Handshake, rest: TcpHeader) -> TcpHeader {
     let (src_port, dst_port) = (tuple.local.port(), tuple.peer.port());
     TcpHeader { src_port, dst_port, seq: handshake.isn, urgent: 0, ..rest }
+}
+
+/// The state with which a connection continues in another stack ([`Stack::resume`](crate::Stack::resume)), in
+/// the terms of RFC 9293 §3.3.1: numbers are those on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// SND.UNA.
+    pub snd_una: u32,
+    /// SND.NXT.
+    pub snd_nxt: u32,
+    /// RCV.NXT.
+    pub rcv_nxt: u32,
+    /// SND.WND, in bytes.
+    pub snd_wnd: u32,
+    /// The segment size that the peer takes, headers not included.
+    pub mss: u16,
+    /// Shifts of our windows and of the peer's, if both are scaled.
+    pub scales: Option<(u8, u8)>,
+    /// RFC 2018 SACK is in use.
+    pub sack: bool,
+    /// Our next timestamp and the peer's last (TS.Recent), if timestamps are in use.
+    pub timestamps: Option<(u32, u32)>,
 }
 
 /// The parts that a new connection is made from.
@@ -222,5 +251,49 @@ impl Conn {
         header.flags.contains(TcpFlags::SYN)
             && !header.flags.contains(TcpFlags::RST)
             && header.seq == self.rx.irs()
+    }
+
+    /// A connection that another stack has opened.
+    pub(crate) fn resume(cx: &mut StackCx<'_>, birth: &Birth<'_>, from: &Resumed) -> Self {
+        let (mut agreed, rcvbuf) = birth.offer(cx);
+        let scales = from.scales;
+        agreed.offer_again(scales.map(|(own, _)| own), from.sack, from.timestamps.is_some());
+        let mut conn = Self::new(cx, birth, agreed, rcvbuf);
+        conn.agreed.agree(
+            cx.now,
+            &TcpOptions {
+                mss: Some(from.mss),
+                window_scale: scales.map(|(_, peers)| peers),
+                sack_permitted: from.sack,
+                timestamps: from.timestamps.map(|(_, value)| WireTimestamps { value, echo: 0 }),
+                ..TcpOptions::default()
+            },
+        );
+        let window = u16::try_from(from.snd_wnd).unwrap_or(u16::MAX);
+        conn.begin(cx.now, window, from.rcv_nxt.wrapping_sub(1));
+        conn.flags = Flags { held: true, ..Flags::default() };
+        conn.establish(cx, &TcpHeader { ack: from.snd_una, ..TcpHeader::default() });
+        conn
+    }
+
+    /// Its state for another stack; `None` if it is not open, or over.
+    pub(crate) fn resumed(&self, now: Instant) -> Option<Resumed> {
+        use State::{CloseWait, Established, FinWait1, FinWait2};
+        let agreed = &self.agreed;
+        matches!(self.state, Established | CloseWait | FinWait1 | FinWait2).then(|| Resumed {
+            local: self.tuple.local.into(),
+            peer: self.tuple.peer.into(),
+            snd_una: seq::wire(self.tx.una()),
+            snd_nxt: seq::wire(self.tx.nxt()),
+            rcv_nxt: seq::wire(self.rx.nxt()),
+            snd_wnd: self.tx.window_bytes(),
+            mss: agreed.peer_mss(),
+            scales: agreed.own_wscale().zip(agreed.peer_wscale()),
+            sack: agreed.sack(),
+            timestamps: agreed
+                .timestamps
+                .on
+                .then(|| (agreed.timestamps.value(now), agreed.timestamps.recent)),
+        })
     }
 }

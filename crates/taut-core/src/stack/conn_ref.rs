@@ -4,10 +4,12 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use super::Stack;
 use crate::conn::Conn;
+use crate::conn::handshake::Resumed;
 use crate::conn::info::ConnInfo;
 use crate::conn::report::Report;
 use crate::conn::state::State;
@@ -123,5 +125,28 @@ impl<'a> ConnRef<'a> {
     #[must_use]
     pub fn readable(&self) -> bool {
         self.conn.is_readable()
+    }
+
+    /// The state with which it continues in another stack ([`Stack::resume`]); `None` if it is not open, or
+    /// over.
+    #[must_use]
+    pub fn resumed(&self, now: Instant) -> Option<Resumed> {
+        self.conn.resumed(now)
+    }
+
+    /// A copy of the bytes that were written and are not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self) -> Vec<u8> {
+        let (tx, mut bytes) = (&self.conn.tx, Vec::new());
+        let (mut at, end) = (tx.una(), tx.written_until());
+        while at < end {
+            let piece = tx.payload(at..end);
+            if piece.is_empty() {
+                break;
+            }
+            piece.slices().iter().for_each(|slice| bytes.extend_from_slice(slice));
+            at += piece.len() as u64;
+        }
+        bytes
     }
 }

@@ -488,11 +488,17 @@ pub unsafe extern "C" fn slirp_neighbor_info(slirp: *mut Slirp) -> *mut c_char {
     })
 }
 
-pub unsafe extern "C" fn slirp_state_save(_slirp: *mut Slirp, write: WriteCb, opaque: *mut c_void) {
-    if let Some(write) = write {
-        // SAFETY: the callback is the caller's, for this argument; the state is a constant.
-        _ = unsafe { write(saved::STATE.as_ptr().cast(), saved::STATE.len(), opaque) };
-    }
+/// Until version 4.7 it returned nothing.
+pub unsafe extern "C" fn slirp_state_save(slirp: *mut Slirp, write: WriteCb, opaque: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let (Some(slirp), Some(write)) = (unsafe { instance(slirp) }, write) else { return -libc::EINVAL };
+    door(Some(slirp), -libc::EINVAL, || {
+        // Without an engine, after a panic, the guest has no connection.
+        let state = saved::write(&slirp.with(|engine| engine.save()).unwrap_or_default());
+        // SAFETY: the callback is the caller's, for this argument; the bytes live until it returns.
+        let written = unsafe { write(state.as_ptr().cast(), state.len(), opaque) };
+        if written < 0 { -libc::EIO } else { 0 }
+    })
 }
 
 pub unsafe extern "C" fn slirp_state_load(
@@ -504,14 +510,20 @@ pub unsafe extern "C" fn slirp_state_load(
     // SAFETY: the caller's promise.
     let (Some(slirp), Some(read)) = (unsafe { instance(slirp) }, read) else { return -libc::EINVAL };
     door(Some(slirp), -libc::EINVAL, || {
-        let mut state = [0_u8; saved::STATE.len()];
-        // SAFETY: the callback is the caller's, for this argument; there is room for so many bytes.
-        let got = unsafe { read(state.as_mut_ptr().cast(), state.len(), opaque) };
-        if usize::try_from(got) != Ok(state.len()) || !saved::is_known(version, &state) {
-            return -libc::EINVAL;
-        }
-        slirp.act(Engine::end_flows);
-        0
+        let mut fill = |mut into: &mut [u8]| {
+            while !into.is_empty() {
+                // SAFETY: the callback is the caller's, for this argument; there is room for so many bytes.
+                let got = unsafe { read(into.as_mut_ptr().cast(), into.len(), opaque) };
+                let Some(rest) = usize::try_from(got).ok().filter(|got| (1..=into.len()).contains(got))
+                else {
+                    return false;
+                };
+                into = &mut into[rest..];
+            }
+            true
+        };
+        let Some(saved) = saved::read(version, &mut fill) else { return -libc::EINVAL };
+        if slirp.act(|engine| engine.load(saved)) == Some(true) { 0 } else { -libc::EINVAL }
     })
 }
 

@@ -10,6 +10,7 @@
 mod beginning;
 mod rooms;
 mod row;
+mod state;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use slab::Slab;
-use taut_core::{ConnError, ConnId, Event, FlowInfo, ReadError, SetOption};
+use taut_core::{ConnError, ConnId, Event, FlowInfo, ReadError, Refusal, SetOption};
 use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side, near};
 
 use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
@@ -414,6 +415,10 @@ impl Connections {
 
     /// All end: the guests' by a reset.
     pub(crate) fn end_all(&mut self, core: &mut Core) {
+        for id in self.of_asking.keys() {
+            // Nothing is remembered: a repeated SYN begins a new flow.
+            core.stack.refuse_flow(core.now, *id, Refusal::Reset);
+        }
         let all: Vec<usize> = self.all.iter().map(|(at, _)| at).collect();
         all.into_iter().for_each(|at| self.end(core, at, NextStep::ResetBoth));
     }
@@ -527,9 +532,15 @@ impl Connections {
         all.into_iter().for_each(|at| self.end(core, at, NextStep::ResetBoth));
     }
 
-    /// Whether a guest has a connection to this service.
-    pub(crate) fn has_service(&self, service: SocketAddr) -> bool {
-        self.all.iter().any(|(_, one)| one.to == service)
+    /// Whether this service has no connection. One whose guest has ended its half makes room: the service
+    /// does not learn of that, and would never end the other.
+    pub(crate) fn free_service(&mut self, core: &mut Core, service: SocketAddr) -> bool {
+        let is_its = |one: &Connection| one.to == service && one.ended[Side::Guest as usize];
+        let over = self.all.iter().find(|(_, one)| is_its(one)).map(|(at, _)| at);
+        if let Some(at) = over {
+            self.end(core, at, NextStep::ResetBoth);
+        }
+        !self.all.iter().any(|(_, one)| one.to == service)
     }
 }
 

@@ -78,6 +78,24 @@ fn tcp(port: u16, flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
     [segment, options.to_vec(), payload.to_vec()].concat()
 }
 
+/// A segment from one end to the other, with numbers, as an honest guest sends it.
+pub(crate) fn tcp_frame(
+    ((from, from_port), (to, to_port)): ((&str, u16), (&str, u16)),
+    (seq, ack): (u32, u32),
+    flags: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut segment = [from_port.to_be_bytes(), to_port.to_be_bytes()].concat();
+    segment.extend([seq.to_be_bytes(), ack.to_be_bytes()].concat());
+    segment.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    segment.extend(payload);
+    // RFC 9293 §3.1: with a pseudo header.
+    let pseudo = [&ip(from)[..], &ip(to), &[0, 6], &(segment.len() as u16).to_be_bytes()].concat();
+    let sum = checksum(&[&pseudo[..], &segment].concat());
+    segment[16..18].copy_from_slice(&sum.to_be_bytes());
+    ipv4(6, &[], 0, to, &segment)
+}
+
 /// A client's message of DHCP (RFC 2131 §2).
 fn dhcp(options: &[u8]) -> Vec<u8> {
     let mut message = vec![1, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0, 0];
@@ -221,17 +239,17 @@ fn slirp_19_names_without_an_end_and_frames_that_end_early() {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, most: usize) -> usize {
+    pub(crate) fn below(&mut self, most: usize) -> usize {
         (self.next() % most.max(1) as u64) as usize
     }
 }

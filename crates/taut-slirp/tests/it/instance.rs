@@ -1,4 +1,4 @@
-//! An instance: versions of its configuration, tables, state, time, and callers that call back in.
+//! An instance: versions of its configuration, tables, time, and callers that call back in.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use slirp::ffi::{
     Slirp, SlirpConfig, slirp_add_hostfwd, slirp_cleanup, slirp_connection_info, slirp_init, slirp_input,
-    slirp_neighbor_info, slirp_new, slirp_pollfds_fill, slirp_pollfds_poll, slirp_state_load,
-    slirp_state_save, slirp_state_version, slirp_version_string,
+    slirp_neighbor_info, slirp_new, slirp_pollfds_fill, slirp_pollfds_poll, slirp_version_string,
 };
 use taut_testbed::eventually;
 
@@ -92,7 +91,7 @@ fn slirp_13_later_fields_are_not_read() {
     unsafe { slirp_cleanup(slirp) };
 }
 
-fn taken(text: *mut c_char) -> String {
+pub(crate) fn taken(text: *mut c_char) -> String {
     let taken = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
     // As g_free does.
     unsafe { libc::free(text.cast()) };
@@ -137,59 +136,6 @@ fn slirp_15_tables_have_libslirps_form() {
     );
     let version = unsafe { CStr::from_ptr(slirp_version_string()) }.to_str().unwrap();
     assert!(version.starts_with("4.9.") && version.contains("taut"), "{version}");
-}
-
-/// A saved state.
-struct File {
-    bytes: Vec<u8>,
-    at: Cell<usize>,
-}
-
-unsafe extern "C" fn write(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
-    let file = unsafe { &mut *opaque.cast::<File>() };
-    file.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes.cast(), len) });
-    len as isize
-}
-
-unsafe extern "C" fn read(into: *mut c_void, len: usize, opaque: *mut c_void) -> isize {
-    let file = unsafe { &*opaque.cast::<File>() };
-    let left = &file.bytes[file.at.get()..];
-    let count = len.min(left.len());
-    unsafe { into.cast::<u8>().copy_from_nonoverlapping(left.as_ptr(), count) };
-    file.at.set(file.at.get() + count);
-    count as isize
-}
-
-fn load(slirp: *mut Slirp, version: c_int, bytes: &[u8]) -> c_int {
-    let mut file = File { bytes: bytes.to_vec(), at: Cell::new(0) };
-    unsafe { slirp_state_load(slirp, version, Some(read), (&raw mut file).cast()) }
-}
-
-#[test]
-fn slirp_16_after_a_load_flows_are_over_and_new_ones_begin() {
-    let world = World::new(config());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let mut guest = connect(&world, at(HOST, port));
-    let saved = world.caller.call(|slirp| {
-        let mut file = File { bytes: Vec::new(), at: Cell::new(0) };
-        unsafe { slirp_state_save(slirp, Some(write), (&raw mut file).cast()) };
-        file.bytes
-    });
-    let version = slirp_state_version();
-    let wrong = world.caller.call({
-        let saved = saved.clone();
-        move |slirp| {
-            let other = saved.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>();
-            [load(slirp, version, &[]), load(slirp, version, &other), load(slirp, version + 1, &saved)]
-        }
-    });
-    assert_eq!(wrong, [-libc::EINVAL; 3]);
-    std::io::Write::write_all(&mut guest, b"still open").unwrap();
-    assert_eq!(world.caller.call(move |slirp| load(slirp, version, &saved)), 0);
-    let ended = std::io::Read::read(&mut guest, &mut [0]).unwrap_err();
-    assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
-    _ = connect(&world, at(HOST, port));
 }
 
 /// A caller that calls back in for each frame: up to three calls deep.

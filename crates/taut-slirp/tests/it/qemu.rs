@@ -14,7 +14,7 @@ use taut_testbed::{Digest, Guest, Meter, Noise, Scratch, eventually, guest};
 use crate::symbols::library;
 
 /// How long a guest may take on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(1_500);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1_500);
 /// Bytes each way if `TAUT_GUEST_BYTES` does not say.
 const BYTES: u64 = 16_000_000;
 
@@ -129,7 +129,7 @@ fn serve(bytes: u64, is_ready: std::sync::mpsc::Sender<()>) -> Servers {
 }
 
 /// The text that is printed behind the word.
-fn line<'a>(printed: &'a str, word: &str) -> &'a str {
+pub(crate) fn line<'a>(printed: &'a str, word: &str) -> &'a str {
     let found = printed.lines().find_map(|line| line.strip_prefix(word));
     found.unwrap_or_else(|| panic!("no {word} in:\n{printed}")).trim()
 }

@@ -101,15 +101,19 @@ unsafe extern "C" fn on_bytes(bytes: *const c_void, len: usize, opaque: *mut c_v
     len as isize
 }
 
-#[test]
-fn slirp_14_the_callers_own_service_calls_back_in() {
-    let world = World::new(config());
+fn add_capitals(world: &World) {
     let added = world.caller.call(|slirp| unsafe {
         let service = Box::into_raw(Box::new(Capitals { slirp, waits: RefCell::default() }));
         let none = slirp_socket_can_recv(slirp, v4(SERVICE), 90);
         (slirp_add_guestfwd(slirp, Some(on_bytes), service.cast(), &mut v4(SERVICE), 90), none)
     });
     assert_eq!(added, (0, 0));
+}
+
+#[test]
+fn slirp_14_the_callers_own_service_calls_back_in() {
+    let world = World::new(config());
+    add_capitals(&world);
     let mut stream = connect(&world, at(SERVICE, 90));
     for _ in 0..20 {
         stream.write_all(&[b'a'; 1_000]).unwrap();
@@ -125,4 +129,19 @@ fn slirp_14_the_callers_own_service_calls_back_in() {
     // Bytes without a connection are lost.
     world.caller.call(|slirp| unsafe { slirp_socket_recv(slirp, v4(SERVICE), 90, b"x".as_ptr(), 1) });
     world.caller.call(|slirp| unsafe { slirp_socket_recv(slirp, v4(SERVICE), 90, ptr::null(), -1) });
+}
+
+#[test]
+fn slirp_37_a_guest_connects_to_the_callers_service_again() {
+    let world = World::new(config());
+    add_capitals(&world);
+    for _ in 0..3 {
+        let mut stream = connect(&world, at(SERVICE, 90));
+        stream.write_all(b"hello").unwrap();
+        let mut got = [0; 5];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"HELLO");
+        // The service has no way to end its half.
+        stream.shutdown(Shutdown::Write).unwrap();
+    }
 }

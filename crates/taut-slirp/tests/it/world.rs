@@ -227,7 +227,29 @@ fn turn(slirp: *mut Slirp, state: &State, own: &[c_int], most: Duration) -> (Vec
     (seen, Duration::from_millis(timeout.into()))
 }
 
-type Command = Box<dyn FnOnce(*mut Slirp) + Send>;
+/// The instance, and how to make another one.
+struct Live<'a> {
+    slirp: *mut Slirp,
+    config: &'a SlirpConfig,
+    state: &'a State,
+}
+
+impl<'a> Live<'a> {
+    fn new(config: &'a SlirpConfig, state: &'a State) -> Self {
+        let opaque = ptr::from_ref(state).cast_mut().cast();
+        let slirp = unsafe { slirp_new(config, &callbacks(), opaque) };
+        assert!(!slirp.is_null(), "{:?}", state.errors.borrow());
+        Self { slirp, config, state }
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        unsafe { slirp_cleanup(self.slirp) };
+    }
+}
+
+type Command = Box<dyn FnOnce(&mut Live<'_>) + Send>;
 
 /// The caller's thread.
 pub(crate) struct Caller {
@@ -258,10 +280,27 @@ impl Caller {
     /// Calls the library on its thread.
     pub(crate) fn call<R: Send + 'static>(&self, call: impl FnOnce(*mut Slirp) -> R + Send + 'static) -> R {
         let (to, from) = mpsc::channel();
-        let command: Command = Box::new(move |slirp| to.send(call(slirp)).unwrap());
+        self.command(Box::new(move |live| to.send(call(live.slirp)).unwrap()));
+        from.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Another instance has the guest from now on. `call` gets the old one and the new one.
+    pub(crate) fn replace<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(*mut Slirp, *mut Slirp) -> R + Send + 'static,
+    ) -> R {
+        let (to, from) = mpsc::channel();
+        self.command(Box::new(move |live| {
+            let new = Live::new(live.config, live.state);
+            to.send(call(live.slirp, new.slirp)).unwrap();
+            *live = new;
+        }));
+        from.recv_timeout(PATIENCE).unwrap()
+    }
+
+    fn command(&self, command: Command) {
         self.commands.as_ref().unwrap().send(command).unwrap();
         self.wake.send(&[0]).unwrap();
-        from.recv_timeout(PATIENCE).unwrap()
     }
 }
 
@@ -283,17 +322,15 @@ fn serve(
     woken: &UnixDatagram,
     commands: &Receiver<Command>,
 ) {
-    let opaque = ptr::from_ref(state).cast_mut().cast();
-    let slirp = unsafe { slirp_new(config, &callbacks(), opaque) };
-    assert!(!slirp.is_null(), "{:?}", state.errors.borrow());
+    let mut live = Live::new(config, state);
     let own = [socket.as_raw_fd(), woken.as_raw_fd()];
     let mut frame = vec![0; 70_000];
     loop {
-        let (seen, _) = turn(slirp, state, &own, Duration::from_secs(1));
+        let (seen, _) = turn(live.slirp, state, &own, Duration::from_secs(1));
         if seen[0] {
             for _ in 0..64 {
                 let Ok(len) = socket.recv(&mut frame) else { break };
-                unsafe { slirp_input(slirp, frame.as_ptr(), len as c_int) };
+                unsafe { slirp_input(live.slirp, frame.as_ptr(), len as c_int) };
             }
         }
         if seen[1] {
@@ -301,12 +338,9 @@ fn serve(
         }
         loop {
             match commands.try_recv() {
-                Ok(command) => command(slirp),
+                Ok(command) => command(&mut live),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    unsafe { slirp_cleanup(slirp) };
-                    return;
-                }
+                Err(TryRecvError::Disconnected) => return,
             }
         }
     }
