@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-flows bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-paths bench-sim bench-sockets bench-wireguard
+.PHONY: bench bench-flows bench-gateway bench-gateway-instructions bench-quick bench-instructions bench-paths bench-sim bench-slirp bench-sockets bench-wireguard
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -25,6 +25,9 @@ bench-gateway-instructions: ## count instructions and system calls of taut gatew
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
 	$(TAUT_BENCH) instructions
+
+bench-slirp: ## slirp4netns on libslirp 4.7, on the newest libslirp and on taut's, in namespaces (root; BENCH_ARGS="--rows up1,down1"; about 10 min)
+	benches/slirp.sh $(BENCH_ARGS)
 
 bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)

@@ -12,6 +12,7 @@
 //! | `servers.rs` | who answers at the far end |
 //! | `start.rs` | how long a start takes |
 //! | `work.rs` | what a guest does, and its measure |
+//! | `libraries.rs` | slirp4netns on several libraries, with `--libslirp` |
 //! | `split.rs` | what it does that shows where bytes wait between two connections |
 //! | `tunnel.rs` | programs that carry connections through a WireGuard tunnel, with `--tunnels` |
 //! | `machine.rs` | the same for an emulated machine, with `--machines` |
@@ -25,6 +26,7 @@
 
 mod count;
 mod gateways;
+mod libraries;
 mod machine;
 mod servers;
 mod split;
@@ -67,9 +69,12 @@ struct Args {
     /// libslirp, or gvproxy, instead of in namespaces
     #[arg(long, conflicts_with = "rows")]
     machines: bool,
+    /// Measure slirp4netns alone: a column for each program, which differ in their library. May be repeated
+    #[arg(long, value_name = "NAME=PROGRAM", conflicts_with_all = ["machines", "only"])]
+    libslirp: Vec<libraries::Library>,
     /// Measure programs that carry connections through a WireGuard tunnel instead: taut proxy with cubic and with bbr,
     /// gVisor's TCP by wireguard-go's netstack, onetun. The far end: boringtun-cli, the kernel's cubic
-    #[arg(long, conflicts_with_all = ["rows", "machines"])]
+    #[arg(long, conflicts_with_all = ["rows", "machines", "libslirp"])]
     tunnels: bool,
     /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare
     /// them with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
@@ -136,6 +141,18 @@ fn main() -> Result<ExitCode> {
         let all_hold = count::run(&mut programs, bounds)?;
         return Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
+    if !args.libslirp.is_empty() {
+        let seconds = args.seconds;
+        println!("load of the machine before it begins (1, 5, 15 minutes): {}", load()?);
+        libraries::run(
+            &args.libslirp,
+            (&rows, args.rounds, args.json),
+            &mut programs,
+            |programs, kind, rows, table| lines(programs, kind, rows, seconds, table),
+        )?;
+        println!("load of the machine at the end: {}", load()?);
+        return Ok(ExitCode::SUCCESS);
+    }
     for kind in &kinds {
         println!("{}: {}", kind.name(), programs.version(*kind)?);
     }
@@ -157,19 +174,7 @@ fn main() -> Result<ExitCode> {
                 }
                 continue;
             }
-            for line in Line::ALL {
-                for &controller in line.controllers() {
-                    let rows: Vec<Row> =
-                        rows.iter().copied().filter(|row| row.line() == line && row.is_of(kind)).collect();
-                    if rows.is_empty() {
-                        continue;
-                    }
-                    let result = turn(&programs, kind, line, controller, &rows, args.seconds, &mut table);
-                    if let Err(error) = result {
-                        table.failed(kind, &format!("{error:#}"));
-                    }
-                }
-            }
+            lines(&programs, kind, &rows, args.seconds, &mut table);
         }
     }
     println!("load of the machine at the end: {}", load()?);
@@ -181,6 +186,22 @@ fn main() -> Result<ExitCode> {
         bail!("nothing was measured");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One gateway over all lines.
+fn lines(programs: &Programs, kind: Kind, rows: &[Row], seconds: u32, table: &mut Table) {
+    for line in Line::ALL {
+        for &controller in line.controllers() {
+            let rows: Vec<Row> =
+                rows.iter().copied().filter(|row| row.line() == line && row.is_of(kind)).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            if let Err(error) = turn(programs, kind, line, controller, &rows, seconds, table) {
+                table.failed(kind, &format!("{error:#}"));
+            }
+        }
+    }
 }
 
 /// One gateway in a world of its own.

@@ -64,14 +64,12 @@ impl Table {
     }
 
     pub fn print(&self, kinds: &[Kind]) {
-        let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-        println!("\n| | {} |", names.join(" | "));
-        println!("|---|{}", "---|".repeat(kinds.len()));
-        for row in &self.rows {
-            let cells: Vec<String> = kinds.iter().map(|kind| self.cell(row, *kind)).collect();
-            println!("| {row} | {} |", cells.join(" | "));
-        }
-        println!("\nmedian (least–greatest) of all rounds");
+        let columns: Vec<_> = kinds.iter().map(|kind| (kind.name(), *kind, self)).collect();
+        print_columns(&columns);
+        self.print_notes();
+    }
+
+    pub fn print_notes(&self) {
         self.notes.iter().chain(&self.failures).for_each(|line| println!("{line}"));
     }
 
@@ -85,6 +83,18 @@ impl Table {
         let all: Vec<_> = numbers.chain(words).collect();
         serde_json::json!({ "samples": all, "failures": self.failures }).to_string()
     }
+}
+
+/// One table of several: the name of each column, and where its samples are. The rows are those of the first.
+pub fn print_columns(columns: &[(&str, Kind, &Table)]) {
+    let names: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+    println!("\n| | {} |", names.join(" | "));
+    println!("|---|{}", "---|".repeat(columns.len()));
+    for row in columns.iter().take(1).flat_map(|(_, _, table)| &table.rows) {
+        let cells: Vec<String> = columns.iter().map(|(_, kind, table)| table.cell(row, *kind)).collect();
+        println!("| {row} | {} |", cells.join(" | "));
+    }
+    println!("\nmedian (least–greatest) of all rounds");
 }
 
 fn summary(samples: &[f64]) -> String {
