@@ -29,12 +29,12 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::net::{SocketType, sockopt};
 use taut_core::LinkCaps;
 use taut_driver::Device;
-use taut_ethernet::{Ethernet, EthernetConfig, Services};
+use taut_ethernet::{Ethernet, EthernetConfig, Leased, Services};
 use taut_wire::Mac;
 
 use crate::cidr::Cidr;
@@ -215,10 +215,30 @@ impl Frames {
         self.caps
     }
 
+    /// The addresses that the others on the link have leased ([`FramesOptions::services`]).
+    #[must_use]
+    pub fn leases(&self) -> LeaseTable {
+        LeaseTable(Arc::downgrade(&self.shared))
+    }
+
     /// The stack's station; `None` on a link of IP packets.
     #[must_use]
     pub const fn mac(&self) -> Option<Mac> {
         self.mac
+    }
+}
+
+/// The leases of a link ([`Frames::leases`]), also while a stack has it. It does not keep the link open.
+#[derive(Clone, Debug)]
+pub struct LeaseTable(Weak<Shared>);
+
+impl LeaseTable {
+    /// The leases now; none when the link is gone.
+    #[must_use]
+    pub fn get(&self) -> Vec<Leased> {
+        let Some(shared) = self.0.upgrade() else { return Vec::new() };
+        let line = shared.line();
+        line.ethernet.as_ref().map_or_else(Vec::new, |ethernet| ethernet.leases(line::now()))
     }
 }
 

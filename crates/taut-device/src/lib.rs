@@ -56,7 +56,7 @@ pub use pipe::{Pipe, pipe};
 #[cfg(target_os = "linux")]
 pub use priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
-pub use taut_ethernet::{Leases, Network, SearchDomainError, SearchDomains, Services};
+pub use taut_ethernet::{Leased, Leases, Network, SearchDomainError, SearchDomains, Services};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunOptions};
 #[cfg(all(feature = "xdp", target_os = "linux"))]

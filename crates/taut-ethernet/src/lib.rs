@@ -55,6 +55,7 @@ mod routers;
 mod serving;
 
 pub use cache::NeighbourState;
+pub use dhcp::server::Leased;
 pub use ethernet::{
     Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved, Role,
 };

@@ -19,7 +19,7 @@ use taut_wire::{
 
 use crate::advertiser::{Advertiser, EVERY_MAX};
 use crate::dhcp::bootp::{self, Ports};
-use crate::dhcp::server::{LeaseServer, Verdict};
+use crate::dhcp::server::{LeaseServer, Leased, Verdict};
 use crate::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
 use taut_core::{Duration, Instant, Network};
 
@@ -281,6 +281,13 @@ impl<P> Ethernet<P> {
     /// The services, if there are some.
     pub(crate) fn serving(&mut self) -> Option<&mut Serving> {
         if cfg!(feature = "dhcp") { self.serving.as_deref_mut() } else { None }
+    }
+
+    /// The addresses that clients on the link have leased from this host.
+    #[must_use]
+    pub fn leases(&self, now: Instant) -> Vec<Leased> {
+        let server = self.serving.as_ref().and_then(|serving| serving.leases.as_ref());
+        server.map_or_else(Vec::new, |server| server.leased(now).collect())
     }
 
     /// Takes a packet of IPv4 that is a client's message for this host. Others are left to the stack.

@@ -62,6 +62,17 @@ struct Place {
     until: Instant,
 }
 
+/// An address that a client has leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The client's station.
+    pub station: Mac,
+    /// How long until it is over, unless it is renewed.
+    pub ends_in: Duration,
+}
+
 #[derive(Debug)]
 pub(crate) struct LeaseServer {
     own: Network,
@@ -172,6 +183,17 @@ impl LeaseServer {
             .or_else(|| wanted.and_then(|wanted| self.index_of(wanted)).filter(free))
             .or_else(|| all().find(|at| self.places[*at].last.is_none()))
             .or_else(|| all().filter(free).min_by_key(|at| self.places[*at].until))
+    }
+
+    /// The addresses that clients have now.
+    pub(crate) fn leased(&self, now: Instant) -> impl Iterator<Item = Leased> {
+        let leased = move |(at, place): (usize, &Place)| match place.last {
+            Some((station, Use::Leased)) if now < place.until => {
+                Some(Leased { address: add(self.first, at as u8), station, ends_in: place.until.since(now) })
+            }
+            _ => None,
+        };
+        self.places.iter().enumerate().filter_map(leased)
     }
 
     /// Ends what a station has in this way.

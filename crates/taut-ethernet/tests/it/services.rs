@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_core::{Duration, Instant, NetworkChange};
 use taut_ethernet::{
-    Arrival, Boot, Ethernet, EthernetConfig, FRAME_MAX, Leases, Network, SearchDomains, Services,
+    Arrival, Boot, Ethernet, EthernetConfig, FRAME_MAX, Leased, Leases, Network, SearchDomains, Services,
 };
 use taut_wire::{
     Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterOption, UdpHeader, ether_type, ndp,
@@ -380,6 +380,28 @@ fn vm_06_an_offer_is_kept_for_a_minute_and_a_lease_for_its_time() {
     both.told(&said(REQUEST, 2).wants("10.0.2.15"));
     both.wait(Duration::from_secs(7_200));
     assert_eq!(both.told(&said(DISCOVER, 3)), Some((OFFER, v4("10.0.2.16"))));
+}
+
+#[test]
+fn gw_230_leases_are_listed_while_they_last() {
+    let mut host = Host::serving(1, 3);
+    let listed = |host: &Host| {
+        let all = host.link.leases(host.now).into_iter();
+        all.map(|Leased { address, station, ends_in }| (address, station, ends_in.as_millis()))
+            .collect::<Vec<_>>()
+    };
+    // An offer is no lease.
+    assert_eq!(host.told(&said(DISCOVER, 1)), Some((OFFER, v4("10.0.2.15"))));
+    assert_eq!(listed(&host), []);
+    host.told(&said(REQUEST, 1).wants("10.0.2.15"));
+    host.wait(Duration::from_secs(600));
+    host.told(&said(REQUEST, 2).wants("10.0.2.17"));
+    let last = (v4("10.0.2.17"), station(2), 3_600_000);
+    assert_eq!(listed(&host), [(v4("10.0.2.15"), station(1), 3_000_000), last]);
+    host.told(&said(DECLINE, 2).wants("10.0.2.17").at_server("10.0.2.2"));
+    assert_eq!(listed(&host), [(v4("10.0.2.15"), station(1), 3_000_000)]);
+    host.wait(Duration::from_secs(3_000));
+    assert_eq!(listed(&host), []);
 }
 
 /// RFC 2131 §4.3.3 to §4.3.5.
