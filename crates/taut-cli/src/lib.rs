@@ -140,6 +140,10 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
         let (given, command) = (given[2..].to_vec(), net::rules_from::RulesFromArgs::command());
         return main_by(given, definitions, command, renamed, |args, _| net::rules_from::run(args));
     }
+    if given.get(1..3).is_some_and(|words| words == ["gateway", "ctl"]) {
+        let (given, command) = (given[2..].to_vec(), net::live::ctl::CtlArgs::command());
+        return main_by(given, definitions, command, renamed, |args, _| net::live::ctl::run(args));
+    }
     let first = given.into_iter().nth(1).unwrap_or_default();
     if first == "gateway" {
         return main_of(definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::gateway::{GatewayItem, GatewayVerb};
 use crate::network::{Change, NetworkSnapshot};
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
@@ -333,6 +334,17 @@ impl Client {
     pub fn rooms(&mut self) -> Result<Vec<FlowRooms>, ClientError> {
         self.list(&Request::Rooms, |reply| match reply {
             Reply::Rooms(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Lists what a gateway has, or changes it; returns the new list.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn gateway(&mut self, verb: &GatewayVerb) -> Result<Vec<GatewayItem>, ClientError> {
+        self.list(&Request::Gateway { verb: verb.clone() }, |reply| match reply {
+            Reply::Gateway(found) => Ok(found),
             other => Err(other),
         })
     }

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod gateway;
 pub mod network;
 pub mod openmetrics;
 pub mod place;

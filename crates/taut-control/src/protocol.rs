@@ -16,6 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gateway::{GatewayItem, GatewayVerb};
 use crate::network::{Change, NetworkSnapshot};
 use crate::qdisc::QdiscSnapshot;
 use crate::rooms::FlowRooms;
@@ -71,6 +72,12 @@ pub enum Request {
     Samples,
     /// Of each connection that a gateway or a proxy relays, where its bytes wait: [`Reply::Rooms`].
     Rooms,
+    /// Lists and changes of a running gateway: [`Reply::Gateway`].
+    Gateway {
+        /// Which.
+        #[serde(flatten)]
+        verb: GatewayVerb,
+    },
     /// The state of the device, such as a tunnel's peers: [`Reply::Device`].
     Device,
     /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
@@ -178,6 +185,8 @@ pub enum Reply {
     Samples(Vec<ConnSample>),
     /// To [`Request::Rooms`], in parts; empty unless the program relays connections.
     Rooms(Vec<FlowRooms>),
+    /// To [`Request::Gateway`], in parts; after a change, the new list.
+    Gateway(Vec<GatewayItem>),
     /// To [`Request::Device`], in lines; empty unless the device has a state of its own.
     Device(String),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
@@ -283,6 +292,7 @@ pub struct Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::GatewayPorts;
     use crate::network::RouteSnapshot;
 
     #[test]
@@ -298,6 +308,12 @@ mod tests {
             change.to_line(),
             r#"{"v":1,"request":"change_network","change":"add_address","address":"10.9.0.8","prefix":24}"#
         );
+        let ports = GatewayPorts { kind: "tcp".to_owned(), ports: "8080:80".to_owned() };
+        let forward = Request::Gateway { verb: GatewayVerb::AddForward(ports) };
+        assert_eq!(
+            forward.to_line(),
+            r#"{"v":1,"request":"gateway","verb":"add_forward","kind":"tcp","ports":"8080:80"}"#
+        );
         let via = "10.9.0.1".parse().ok();
         let route = RouteSnapshot { to: "10.8.0.0".parse().unwrap(), prefix: 16, via, source: None };
         let route = Request::ChangeNetwork { change: Change::RemoveRoute(route) };
@@ -306,6 +322,9 @@ mod tests {
             replace,
             change,
             route,
+            forward,
+            Request::Gateway { verb: GatewayVerb::AddRule { rule: "deny any".to_owned(), at: 1 } },
+            Request::Gateway { verb: GatewayVerb::Flows },
             Request::Network,
             Request::Identity,
             Request::Report,

@@ -17,6 +17,7 @@ use rustix::net::SocketFlags;
 use taut_core::{Duration, Instant, NetworkChange};
 use taut_replay::Taped;
 
+use crate::gateway::{GatewayItem, GatewayVerb};
 use crate::place::{self, Bound};
 use crate::protocol::{Fault, Identity, Reply, ReplyLine};
 use crate::qdisc::QdiscSnapshot;
@@ -57,6 +58,15 @@ pub trait Source: Send + 'static {
     /// Where the bytes of each relayed connection wait. Empty unless the program relays connections.
     fn rooms(&self) -> Vec<FlowRooms> {
         Vec::new()
+    }
+
+    /// Lists what a gateway has, or changes it, and returns the new list.
+    ///
+    /// # Errors
+    /// Why not: this program is no gateway, for one.
+    fn gateway(&self, verb: &GatewayVerb) -> Result<Vec<GatewayItem>, String> {
+        _ = verb;
+        Err("this program is no gateway".to_owned())
     }
 
     /// The state of the device, in lines. Empty unless it has one of its own.

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use taut_core::{ConnId, Duration, Instant, Report, Stack, SysctlError};
 use taut_replay::Taped;
 
+use crate::gateway::GatewayItem;
 use crate::network;
 use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::rooms::FlowRooms;
@@ -36,6 +37,7 @@ enum Rest {
     Reports(Ids),
     Samples(Ids),
     Rooms(vec::IntoIter<FlowRooms>),
+    Gateway(vec::IntoIter<GatewayItem>),
 }
 
 /// A connected client.
@@ -173,6 +175,10 @@ impl Session {
             Request::Reports => gather(source).map(Rest::Reports),
             Request::Samples => gather(source).map(Rest::Samples),
             Request::Rooms => Some(Rest::Rooms(source.rooms().into_iter())),
+            Request::Gateway { verb } => match source.gateway(verb) {
+                Ok(items) => Some(Rest::Gateway(items.into_iter())),
+                Err(message) => return ReplyLine::last(Reply::Error { fault: Fault::Setting, message }),
+            },
             _ => None,
         };
         if let Some(rest) = rest {
@@ -230,6 +236,7 @@ impl Session {
             Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
             Rest::Samples(ids) => batch(source, ids, sample::copy).map(Reply::Samples),
             Rest::Rooms(rooms) => Some(Reply::Rooms(rooms.by_ref().take(BATCH).collect())),
+            Rest::Gateway(items) => Some(Reply::Gateway(items.by_ref().take(BATCH).collect())),
         };
         let Some(reply) = reply else {
             self.is_closing = true;
@@ -238,6 +245,7 @@ impl Session {
         let more = match &rest {
             Rest::Connections(ids) | Rest::Reports(ids) | Rest::Samples(ids) => ids.len() > 0,
             Rest::Rooms(rooms) => rooms.len() > 0,
+            Rest::Gateway(items) => items.len() > 0,
         };
         self.rest = more.then_some(rest);
         ReplyLine { more, ..ReplyLine::last(reply) }
@@ -356,6 +364,7 @@ fn answer(request: &Request, stack: &mut Taped, now: Instant, identity: &Identit
         | Request::Reports
         | Request::Samples
         | Request::Rooms
+        | Request::Gateway { .. }
         | Request::Device
         | Request::QdiscShow
         | Request::QdiscReplace { .. }

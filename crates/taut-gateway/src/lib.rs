@@ -28,6 +28,7 @@
 //! | `Server::serve(stack, way)` | serves every flow of the stack by a way out |
 //! | `Server::forward_port(stack, guest, forward)` | opens a port of the host that leads to the guest |
 //! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and a stack for each |
+//! | `Live::new(server, guest, client)` | lists and changes it while it runs: forwarded ports, rules |
 //! | `Server::proxy(clients, way, login)` | serves clients of a proxy |
 //! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |
@@ -49,8 +50,9 @@ pub use doors::client_address::{ClientAddress, routable};
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
+pub use doors::live::Live;
 pub use doors::loopback::{ForwardTarget, Loopback};
-pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket};
+pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, listen_at};
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
 pub use doors::proxy::{Client, Clients, Flow, JoinUpstream, Transparent};
 pub use doors::request::Login;

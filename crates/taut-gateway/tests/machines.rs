@@ -23,8 +23,8 @@ use taut::device::packet::Mac;
 use taut::device::{Frames, FramesOptions, SearchDomains};
 use taut::{DatagramOptions, PingSocket, Stack, blocking};
 use taut_gateway::{
-    Amounts, HostSockets, MachineEvent, MachineLog, MachineNetwork, Machines, Resolver, Server, Settings,
-    VmSocket,
+    Amounts, ClientAddress, HostSockets, Live, MachineEvent, MachineLog, MachineNetwork, Machines, Resolver,
+    Server, Settings, VmSocket,
 };
 use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, live, now};
 
@@ -88,7 +88,8 @@ impl World {
                         noted.lock().unwrap().push(format!("{n} {word}"));
                     });
                     let (way, network) = (Arc::new(HostSockets), network(n as u8));
-                    machines.serve(&server, way, &network, &[], || Ok(Stack::builder()), &log).await
+                    let live = Live::new(&server, network.addresses[0].0.address(), ClientAddress::default());
+                    machines.serve(&live, way, &network, || Ok(Stack::builder()), &log).await
                 });
             }
             (server, async move { tasks.join_next().await })

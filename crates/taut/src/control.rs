@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use taut_control::gateway::{GatewayItem, GatewayVerb};
 use taut_control::place::Bound;
 use taut_control::protocol::Counter;
 use taut_control::qdisc::QdiscSnapshot;
@@ -27,7 +28,21 @@ pub(crate) struct Control {
     /// With their prefixes, where the builder knows them.
     addresses: Vec<String>,
     pub(crate) relayed: Relayed,
+    pub(crate) gateway: Verbs,
     pub(crate) state: DeviceState,
+}
+
+/// Acts at a request to a gateway.
+type Act = dyn Fn(&GatewayVerb) -> Result<Vec<GatewayItem>, String> + Send + Sync;
+
+/// Lists and changes of a gateway.
+#[derive(Clone, Default)]
+pub(crate) struct Verbs(pub(crate) Option<Arc<Act>>);
+
+impl std::fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Verbs").field(&self.0.is_some()).finish()
+    }
 }
 
 /// The state of the device, in lines.
@@ -71,10 +86,11 @@ impl Control {
 
     /// Opens the socket, if one was requested.
     pub(crate) fn open(self, shards: &Arc<[Arc<Shard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
-        let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
-        let about = About { device, addresses: self.addresses };
-        let source = Reach { shards: Arc::clone(shards), relayed: self.relayed, state: self.state };
-        match self.place {
+        let Self { place, device_name, addresses, relayed, gateway, state } = self;
+        let device = device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
+        let about = About { device, addresses };
+        let source = Reach { shards: Arc::clone(shards), relayed, gateway, state };
+        match place {
             SocketPlace::Nowhere => Ok(None),
             SocketPlace::Default => Server::at_default(about, source).map(Some),
             SocketPlace::Path(path) => Server::at(&path, about, source).map(Some),
@@ -87,6 +103,7 @@ impl Control {
 struct Reach {
     shards: Arc<[Arc<Shard>]>,
     relayed: Relayed,
+    gateway: Verbs,
     state: DeviceState,
 }
 
@@ -115,6 +132,10 @@ impl Source for Reach {
 
     fn rooms(&self) -> Vec<FlowRooms> {
         self.relayed.0.as_ref().map_or_else(Vec::new, |rooms| rooms())
+    }
+
+    fn gateway(&self, verb: &GatewayVerb) -> Result<Vec<GatewayItem>, String> {
+        self.gateway.0.as_ref().map_or_else(|| Err("this program is no gateway".to_owned()), |act| act(verb))
     }
 
     fn device(&self) -> String {

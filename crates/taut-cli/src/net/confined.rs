@@ -49,6 +49,14 @@ pub(crate) fn close(control: &ControlArgs, tasks: Tasks, needs: Needs) -> anyhow
     Ok(Inside { orders, caller: Arc::new(caller) })
 }
 
+/// A flow takes a descriptor: as many as this user may have.
+pub(crate) fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // If it is refused, fewer flows are possible.
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Attacks the sandbox from within, if the test has named a process, and reports.
 #[cfg(feature = "hostile")]
 fn attack() {

@@ -16,15 +16,15 @@ use taut::network::IpPrefix;
 use taut::{FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
-    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Login, Namespace, Opening,
-    Resolver, Server, Settings, Socks5, name_server,
+    ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Live, Login, Namespace,
+    Opening, Resolver, Server, Settings, Socks5, name_server,
     sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
 };
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Inside};
-use crate::net::drop_in::api::Api;
 use crate::net::drop_in::manner::Manner;
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
@@ -32,6 +32,7 @@ use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{look_for_pings, say, write};
 use crate::net::gateway_out::{Out, Way, link};
 use crate::net::gateway_rules::RuleArgs;
+use crate::net::live::Doors;
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
@@ -40,7 +41,7 @@ use crate::shared::log::{self, Level, LogArgs};
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
-    taut gateway rules-from LOG     # an allow-list, from --log json --dry-run\n\
+    taut gateway ctl flows; taut gateway rules-from log   # each has a --help\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
     Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)")]
 pub(crate) struct GatewayArgs {
@@ -60,7 +61,7 @@ pub(crate) struct GatewayArgs {
     /// Forward [ADDR:]PORT[:PORT],…,~PORT or all; auto: where it listens
     #[arg(help_heading = "Network", short = 't', long = "tcp", value_name = "PORTS")]
     tcp: Vec<String>,
-    /// The same for UDP; auto: ports that the guest's programs have bound
+    /// The same for UDP; auto: ports that guest programs have bound
     #[arg(help_heading = "Network", short = 'u', long = "udp", value_name = "PORTS")]
     udp: Vec<String>,
     /// Clients' addresses: keep, hide or proxy-protocol [default: keep]
@@ -386,7 +387,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let machine = args.machine.plug(&pairs, args.mtu(), args.run)?;
     check(args, enter.is_some() || machine.is_some())?;
     let Opened { opening, mut namespace, listening, builder, out } = open(args, enter, &pairs)?;
-    raise_descriptors();
+    let doors = Doors { slirp4netns: args.manner().take_api() };
+    confined::raise_descriptors();
     let (mut control, mut resolver, mut orders) = (args.control.clone(), resolver, None);
     if !args.no_sandbox {
         let command = opening.as_ref().map(Opening::pid).or_else(|| namespace.as_ref().map(Namespace::pid));
@@ -397,14 +399,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     log::serve();
     look_for_pings();
-    let runtime = if args.threads > 1 {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(args.threads.into())
-            .enable_all()
-            .build()?
-    } else {
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?
-    };
+    let runtime = runtime(args.threads)?;
     // Its interface was opened meanwhile.
     if let Some(opening) = opening {
         namespace = Some(opening.wait()?);
@@ -413,20 +408,22 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         let orders = orders.map(Orders::new).transpose()?;
         let (way, resolver) = args.way(out, resolver)?;
         let server = GatewayArgs::server(settings, resolver);
+        let live = Live::new(&server, guest(&pairs)?, args.client_address);
+        let forward = || forwards.iter().try_for_each(|one| live.add_forward(*one).map(|_| ()));
         if let Some(machine) = machine {
-            let serving = serve_machines(&control, machine, &server, &forwards, way);
+            forward()?;
+            let serving = serve_machines(&control, machine, &live, (way, doors));
             return serve_until(args, &server, orders.as_ref(), serving).await.map(|()| None);
         }
-        let builder = server.observed(control.apply(builder)?);
+        let builder = live.observed(control.apply(builder)?);
         let stack = match &namespace {
             Some(namespace) => namespace.stack(builder)?,
             None => builder.build_tokio()?,
         };
         let mut tasks = tokio::task::JoinSet::new();
         let target = target(&pairs, namespace.as_mut())?;
-        for forward in forwards {
-            tasks.spawn(server.forward_port(&stack, target.clone(), forward)?);
-        }
+        live.open(&stack, target.clone(), None)?;
+        forward()?;
         for (hosts, ports) in listening {
             let (server, stack, shown) = (server.clone(), stack.clone(), args.client_address);
             let target = target.clone();
@@ -437,7 +434,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
                 }
             });
         }
-        tasks.spawn(Api::new(server.clone(), stack.clone(), target).serve(args.manner().take_api()));
+        tasks.spawn(doors.serve(live.clone()));
         tasks.spawn(way.serve(&server, &stack)?);
         let failed = async {
             let end = tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from));
@@ -518,17 +515,26 @@ async fn serve_until(
 async fn serve_machines(
     control: &ControlArgs,
     machine: Plugged,
-    server: &Server,
-    forwards: &[Forward],
-    way: Way,
+    live: &Live,
+    (way, doors): (Way, Doors),
 ) -> anyhow::Result<()> {
     control.show_page()?;
-    let builder = || control.open_socket(Stack::builder()).map(|builder| server.observed(builder));
-    match way {
-        Way::Host => machine.serve(server, Arc::new(HostSockets), forwards, builder).await,
-        Way::Socks5(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
-        Way::Http(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
-        Way::Link(way) => machine.serve(server, Arc::new(way), forwards, builder).await,
+    let builder = || control.open_socket(Stack::builder()).map(|builder| live.observed(builder));
+    let served = async {
+        match way {
+            Way::Host => machine.serve(live, Arc::new(HostSockets), builder).await,
+            Way::Socks5(way) => machine.serve(live, Arc::new(way), builder).await,
+            Way::Http(way) => machine.serve(live, Arc::new(way), builder).await,
+            Way::Link(way) => machine.serve(live, Arc::new(way), builder).await,
+        }
+    };
+    tokio::select! { end = served => end, error = doors.serve(live.clone()) => Err(error.into()) }
+}
+
+fn runtime(threads: u16) -> std::io::Result<Runtime> {
+    match threads {
+        1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        more => tokio::runtime::Builder::new_multi_thread().worker_threads(more.into()).enable_all().build(),
     }
 }
 
@@ -550,9 +556,14 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
     Ok(Namespace::fork(&plan, &args.command)?)
 }
 
+/// The guest to which ports are forwarded.
+fn guest(pairs: &[(Cidr, Cidr)]) -> anyhow::Result<IpAddr> {
+    pairs.first().map(|(guest, _)| guest.address()).context("no guest")
+}
+
 fn target(pairs: &[(Cidr, Cidr)], namespace: Option<&mut Namespace>) -> anyhow::Result<ForwardTarget> {
     let loopback = namespace.map(Namespace::loopback).transpose()?.flatten();
-    pairs.first().map(|pair| ForwardTarget { address: pair.0.address(), loopback }).context("no guest")
+    Ok(ForwardTarget { address: guest(pairs)?, loopback })
 }
 
 /// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.
@@ -583,12 +594,4 @@ fn confine(args: &GatewayArgs, forwards: &[Forward], command: Option<Pid>) -> an
     let needs =
         Needs { keep: args.kept_capabilities(forwards), paths: args.machine.has_paths(), ..Needs::default() };
     confined::close(&args.control, tasks, needs)
-}
-
-/// A flow takes a descriptor: as many as this user may have.
-pub(crate) fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // If it is refused, fewer flows are possible.
-    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

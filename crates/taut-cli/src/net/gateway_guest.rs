@@ -11,7 +11,7 @@ use taut::StackBuilder;
 use taut::device::{Cidr, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{
-    ClientAddress, Forward, MachineEvent, MachineLog, MachineNetwork, Machines, Server, VmSocket, WayOut,
+    ClientAddress, Live, MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, WayOut,
 };
 
 use crate::net::gateway_log::say;
@@ -110,13 +110,12 @@ impl Plugged {
     /// The socket cannot be used.
     pub(crate) async fn serve<W: WayOut>(
         self,
-        server: &Server,
+        live: &Live,
         way: Arc<W>,
-        forwards: &[Forward],
         builder: impl Fn() -> std::io::Result<StackBuilder>,
     ) -> anyhow::Result<()> {
         let log: MachineLog = Box::new(machine_event);
-        Ok(self.machines.serve(server, way, &self.network, forwards, builder, &log).await?)
+        Ok(self.machines.serve(live, way, &self.network, builder, &log).await?)
     }
 }
 

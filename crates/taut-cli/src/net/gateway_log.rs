@@ -81,7 +81,7 @@ fn text(event: &Event) -> String {
         Event::NoResources { to } => {
             format!("no descriptor, port or memory for a flow to {to}; see ulimit -n")
         }
-        Event::CannotForward { at, why } => format!("{why}; the guest listens at port {}", at.port()),
+        Event::CannotForward { why, .. } => why.clone(),
         Event::CannotAccept { at } => {
             format!("no descriptor or memory to accept a client at {at}; see ulimit -n")
         }

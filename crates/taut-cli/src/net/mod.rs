@@ -9,6 +9,7 @@ pub(crate) mod gateway_guest;
 pub(crate) mod gateway_log;
 mod gateway_out;
 mod gateway_rules;
+pub(crate) mod live;
 pub(crate) mod proxy;
 pub(crate) mod rules_from;
 pub(crate) mod wg;

@@ -197,7 +197,7 @@ fn serving(text: &str) {
 pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
     let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
     let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
-    crate::net::gateway::raise_descriptors();
+    confined::raise_descriptors();
     args.log.start();
     let builder = stack::opened(&args.link, controllers)?.open()?;
     let (mut control, mut resolver, mut orders) = (args.link.control.clone(), resolver, None);

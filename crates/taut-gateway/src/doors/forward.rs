@@ -120,6 +120,21 @@ impl Forward {
         all.retain(|one| !without.iter().any(|range| range.contains(&one.at.port())));
         if all.is_empty() { Err(wrong("nothing is left of it")) } else { Ok(all) }
     }
+
+    /// Opens the host's port; none if it is one of all, and taken.
+    pub(crate) fn socket(&self) -> io::Result<Option<Listening>> {
+        let at = self.at;
+        let socket = if self.kind == FlowKind::Tcp {
+            listener(at).map(Listening::Tcp)
+        } else {
+            datagrams(at).map(Listening::Udp)
+        };
+        match socket {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) if self.is_any && is_taken(&error) => Ok(None),
+            Err(error) => Err(io::Error::new(error.kind(), format!("cannot forward {at}: {error}"))),
+        }
+    }
 }
 
 /// Up to the first comma.
@@ -144,8 +159,7 @@ impl Server {
         guest: ForwardTarget,
         forward: Forward,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<>> {
-        let Forward { kind, at, port, is_any, client } = forward;
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
+        let Forward { at, port, client, .. } = forward;
         let ForwardTarget { address, loopback } = guest;
         let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(address, port));
         if client == ClientAddress::Keep {
@@ -153,16 +167,7 @@ impl Server {
             _ = stack.set_sysctl("taut.any_address", "1");
         }
         let open = Open { server, stack, guest, loopback, at, client };
-        let socket = if kind == FlowKind::Tcp {
-            listener(at).map(Listening::Tcp)
-        } else {
-            datagrams(at).map(Listening::Udp)
-        };
-        let socket = match socket {
-            Ok(socket) => Some(socket),
-            Err(error) if is_any && is_taken(&error) => None,
-            Err(error) => return Err(named(error)),
-        };
+        let socket = forward.socket()?;
         Ok(async move {
             match socket {
                 Some(Listening::Tcp(listener)) => open.connections(&listener).await,
@@ -178,7 +183,8 @@ fn is_taken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
-enum Listening {
+/// An open port's socket.
+pub(crate) enum Listening {
     Tcp(TcpListener),
     Udp(UdpSocket),
 }
@@ -213,7 +219,7 @@ impl Open {
     async fn connections(&self, listener: &TcpListener) -> io::Error {
         loop {
             match listener.accept().await {
-                Ok((client, from)) => match self.server.forward(FlowKind::Tcp, self.guest) {
+                Ok((client, from)) => match self.server.forward(FlowKind::Tcp, self.guest, from) {
                     Some(flow) => {
                         let (stack, guest, shown) = (self.stack.clone(), self.guest, self.client);
                         let inside = self.loopback_of(from);
@@ -276,7 +282,7 @@ impl Open {
         client: Asks,
         flows: &mut JoinSet<()>,
     ) -> Option<Client> {
-        let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest)?);
+        let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest, client.from)?);
         let inside = self.loopback_of(client.from);
         let looks_again = inside.is_some();
         let inside = inside.and_then(|own| Some((own.instead_of(self.guest, FlowKind::Udp)?, own)));

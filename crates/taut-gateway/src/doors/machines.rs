@@ -25,13 +25,14 @@ use std::{fs, io};
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use taut::device::frames::Peer;
+use taut::device::frames::{LeaseTable, Peer};
 use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};
 use taut::network::Network;
 use taut::{Stack, StackBuilder};
 use tokio::task::JoinSet;
 
-use crate::doors::forward::{Forward, is_passing};
+use crate::doors::forward::is_passing;
+use crate::doors::live::Live;
 use crate::out::way_out::WayOut;
 use crate::run::server::Server;
 
@@ -147,18 +148,14 @@ impl Machines {
     /// [`io::ErrorKind::AddrInUse`] if another program is there, or a file that is no socket; those of
     /// `bind(2)`.
     pub fn listen(plug: VmSocket, path: &Path) -> io::Result<Self> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        make_place(path).map_err(named)?;
-        let socket = match plug {
-            VmSocket::Stream => own(SocketType::STREAM, path).and_then(|socket| {
-                rustix::net::listen(&socket, BACKLOG)?;
-                Ok(Socket::Stream(socket.into()))
-            }),
+        match plug {
+            VmSocket::Stream => listen_at(path, BACKLOG).map(|socket| Self(Socket::Stream(socket))),
             VmSocket::Datagrams => {
-                own(SocketType::DGRAM, path).map(|socket| Socket::Datagrams(socket.into()))
+                let socket = make_place(path).and_then(|()| own(SocketType::DGRAM, path));
+                let socket = socket.map_err(|error| named(path, &error))?;
+                Ok(Self(Socket::Datagrams(socket.into())))
             }
-        };
-        socket.map(Self).map_err(named)
+        }
     }
 
     /// Serves the machines that come. What it returns must be polled, in a tokio runtime, and ends only when
@@ -168,14 +165,13 @@ impl Machines {
     /// The socket cannot be used.
     pub async fn serve<W: WayOut>(
         self,
-        server: &Server,
+        live: &Live,
         way: Arc<W>,
         network: &MachineNetwork,
-        forwards: &[Forward],
         builder: impl Fn() -> io::Result<StackBuilder>,
         log: &MachineLog,
     ) -> io::Result<()> {
-        let service = Service { server, way, network, forwards, builder, log };
+        let service = Service { live, way, network, builder, log };
         match self.0 {
             Socket::Stream(listener) => {
                 listener.set_nonblocking(true)?;
@@ -188,10 +184,9 @@ impl Machines {
 
 /// What the machines of one socket are served with.
 struct Service<'a, W, B> {
-    server: &'a Server,
+    live: &'a Live,
     way: Arc<W>,
     network: &'a MachineNetwork,
-    forwards: &'a [Forward],
     builder: B,
     log: &'a MachineLog,
 }
@@ -206,6 +201,7 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
                 None => accept(listener).await?,
             };
             let device = Frames::stream(socket.into_std()?, &self.network.own(), &self.network.options())?;
+            let leases = device.leases();
             let stack = match (self.builder)().and_then(|builder| self.network.stack(builder, device)) {
                 Ok(stack) => stack,
                 Err(error) => {
@@ -216,7 +212,7 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
             };
             (self.log)(&MachineEvent::Came);
             tokio::select! {
-                end = self.stack(&stack) => match end {
+                end = self.stack(&stack, leases) => match end {
                     Ok(error) => (self.log)(&MachineEvent::Gone(Some(&error))),
                     Err(error) => {
                         (self.log)(&MachineEvent::Failed(&error));
@@ -228,6 +224,8 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
                     (self.log)(&MachineEvent::Gone(None));
                 }
             }
+            // The ports are free when the next machine comes.
+            self.live.close().await;
         }
     }
 
@@ -249,25 +247,20 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
 
     async fn datagrams(&self, socket: UnixDatagram) -> io::Result<()> {
         let (device, peer) = Frames::to_sender(socket, &self.network.own(), &self.network.options())?;
+        let leases = device.leases();
         let stack = self.network.stack((self.builder)()?, device)?;
         tokio::select! {
-            end = self.stack(&stack) => Err(end?),
-            end = watch(&peer, self.server, self.log) => end,
+            end = self.stack(&stack, leases) => Err(end?),
+            end = watch(&peer, self.live.server(), self.log) => end,
         }
     }
 
     /// Serves a stack and the ports that lead to its guest, until the stack ends; returns why it did.
-    async fn stack(&self, stack: &Stack) -> io::Result<io::Error> {
-        let mut tasks = JoinSet::new();
-        for forward in self.forwards {
-            let Some((guest, _)) = self.network.addresses.first() else { break };
-            tasks.spawn(self.server.forward_port(stack, guest.address().into(), *forward)?);
-        }
-        tasks.spawn(self.server.serve(stack, Arc::clone(&self.way))?);
-        let end = tasks.join_next().await;
-        // The ports are free when the next machine comes.
-        tasks.shutdown().await;
-        Ok(match end {
+    async fn stack(&self, stack: &Stack, leases: LeaseTable) -> io::Result<io::Error> {
+        self.live.open(stack, self.live.guest().into(), Some(leases))?;
+        let mut task = JoinSet::new();
+        task.spawn(self.live.server().serve(stack, Arc::clone(&self.way))?);
+        Ok(match task.join_next().await {
             Some(Ok(end)) => end,
             Some(Err(error)) => error.into(),
             None => io::ErrorKind::NotConnected.into(),
@@ -301,6 +294,25 @@ async fn accept(listener: &tokio::net::UnixListener) -> io::Result<tokio::net::U
             Err(error) => return Err(error),
         }
     }
+}
+
+/// A Unix socket at a path, at which this user alone comes in. A file that a gateway has left there is
+/// replaced.
+///
+/// # Errors
+/// Those of [`Machines::listen`].
+pub fn listen_at(path: &Path, backlog: i32) -> io::Result<UnixListener> {
+    let listen = || {
+        make_place(path)?;
+        let socket = own(SocketType::STREAM, path)?;
+        rustix::net::listen(&socket, backlog)?;
+        Ok(socket.into())
+    };
+    listen().map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// A socket at a path, at which this user alone comes in.

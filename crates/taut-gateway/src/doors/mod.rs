@@ -6,6 +6,7 @@ pub(crate) mod dial;
 pub(crate) mod forward;
 pub mod inside;
 pub(crate) mod listening;
+pub(crate) mod live;
 pub(crate) mod loopback;
 pub(crate) mod machines;
 pub(crate) mod namespace;

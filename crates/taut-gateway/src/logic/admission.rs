@@ -34,8 +34,8 @@ pub enum Admission {
     Silent,
 }
 
-/// Whether a flow's first bytes must be checked, and the decision for the log.
-type Decided = (bool, Option<Box<Decision>>);
+/// Whether a flow's first bytes must be checked, and the decision.
+type Decided = (bool, Box<Decision>);
 
 /// The answer to a name, or to its absence.
 enum Judged {
@@ -67,7 +67,7 @@ impl Gateway {
             return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
         }
         if is_question {
-            return match self.begin(now, kind, from.ip(), target) {
+            return match self.begin(now, kind, from, target) {
                 None => Admission::Refuse(Refusal::Prohibited),
                 Some(id) => {
                     self.change(id, |flow| flow.is_question = true);
@@ -79,24 +79,24 @@ impl Gateway {
             Ok(decided) => decided,
             Err((action, rule)) => return self.deny((kind, from, to), action, rule),
         };
-        match self.begin(now, kind, from.ip(), target) {
+        match self.begin(now, kind, from, target) {
             None => Admission::Refuse(Refusal::Prohibited),
             Some(id) => {
-                self.change(id, |flow| (flow.must_say_name, flow.decision) = (must_say_name, decision));
+                self.change(id, |flow| (flow.must_say_name, flow.decision) = (must_say_name, Some(decision)));
                 Admission::Dial(id, target)
             }
         }
     }
 
-    /// By the rules: whether a flow's first bytes must be checked, and the decision for the log; or what to
-    /// do with it, and the rule that denies it.
+    /// By the rules: whether a flow's first bytes must be checked, and the decision; or what to do with it,
+    /// and the rule that denies it.
     fn decide(
         &self,
         now: Duration,
         (kind, guest, to): (FlowKind, SocketAddr, SocketAddr),
         target: SocketAddr,
     ) -> Result<Decided, (Action, String)> {
-        let Settings { rules, dry_run, decisions, .. } = &self.settings;
+        let Settings { rules, dry_run, .. } = &self.settings;
         let mut names = self.names.of(now, Guest::of(guest.ip()), to.ip());
         let verdict = rules.check(kind, target, names.clone());
         let would_deny = *dry_run && verdict.action != Action::Allow;
@@ -106,9 +106,7 @@ impl Gateway {
         }
         let name = names.next().map(str::to_owned);
         let is_by_name = verdict.rule.allows_names() || *dry_run && name.is_some();
-        let decision = decisions.then(|| {
-            Box::new(Decision { guest, name, rule: verdict.rule.to_string(), would_deny, began: now })
-        });
+        let decision = Box::new(Decision { guest, name, rule: verdict.rule.to_string(), would_deny });
         Ok((kind == FlowKind::Tcp && is_by_name, decision))
     }
 
@@ -295,7 +293,7 @@ impl Gateway {
             self.counters.filtered += 1;
             return None;
         };
-        let id = self.begin(now, FlowKind::Udp, guest.ip(), from)?;
+        let id = self.begin(now, FlowKind::Udp, guest, from)?;
         if let Some(flow) = self.flows.get_mut(id) {
             flow.is_from_outside = true;
         }
@@ -489,7 +487,7 @@ mod tests {
         gateway.closed(id);
         let flow = ended(&mut gateway);
         assert_eq!((flow.kind, flow.to, flow.bytes, flow.time), (FlowKind::Tcp, to, [100, 5_000], at(7)));
-        let Decision { guest, name, rule, would_deny, .. } = flow.decision;
+        let Decision { guest, name, rule, would_deny } = flow.decision;
         let expected = ("b.example.com", "allow *.example.com port 80,443,8080", false);
         assert_eq!((name.as_deref().unwrap(), &*rule, would_deny), expected);
         assert_eq!(guest, from());

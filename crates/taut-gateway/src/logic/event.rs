@@ -33,8 +33,6 @@ pub struct Decision {
     pub rule: String,
     /// The rule denies it: it is a dry run.
     pub would_deny: bool,
-    /// When it began.
-    pub(crate) began: Duration,
 }
 
 /// A line for the log.

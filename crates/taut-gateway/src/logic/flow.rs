@@ -197,8 +197,11 @@ impl Stage {
 pub(crate) struct Flow {
     pub(crate) kind: FlowKind,
     pub(crate) guest: Guest,
+    /// The guest's end; at a forwarded port, the client.
+    pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) stage: Stage,
+    pub(crate) began: Duration,
     /// When something passed, or the stage changed.
     pub(crate) moved_at: Duration,
     /// The entry in `deadlines`, which may be earlier than the time is over.
@@ -214,11 +217,13 @@ pub(crate) struct Flow {
     pub(crate) is_question: bool,
     /// A host outside began it, at a port that the guest has there.
     pub(crate) is_from_outside: bool,
+    /// A client began it, at a port that the host forwards.
+    pub(crate) is_forwarded: bool,
     /// A rule with a name allowed it, so its first bytes must say a name that a rule allows.
     pub(crate) must_say_name: bool,
     /// Bytes from each side.
     pub(crate) bytes: [u64; 2],
-    /// For the log, when it has ended.
+    /// For the list, and for the log when it has ended.
     pub(crate) decision: Option<Box<Decision>>,
 }
 
@@ -228,12 +233,14 @@ impl Flow {
         self.kind == FlowKind::Tcp && matches!(self.stage, Stage::Open(_)) && !self.is_question
     }
 
-    pub(crate) const fn new(now: Duration, kind: FlowKind, guest: Guest, to: SocketAddr) -> Self {
+    pub(crate) const fn new(now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Self {
         Self {
             kind,
-            guest,
+            guest: Guest::of(from.ip()),
+            from,
             to,
             stage: Stage::Connecting,
+            began: now,
             moved_at: now,
             deadline: now,
             held: 0,
@@ -242,6 +249,7 @@ impl Flow {
             is_due: false,
             is_question: false,
             is_from_outside: false,
+            is_forwarded: false,
             must_say_name: false,
             bytes: [0; 2],
             decision: None,

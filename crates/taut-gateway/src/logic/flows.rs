@@ -62,6 +62,12 @@ impl<T> Flows<T> {
             .map(|(place, (serial, flow))| (FlowId { serial: *serial, place: place as u32 }, flow))
     }
 
+    /// The flows at the places from this one on, in their order.
+    pub(crate) fn at(&self, place: usize) -> impl Iterator<Item = (usize, &T)> {
+        let all = place..self.places.capacity();
+        all.filter_map(|place| Some((place, &self.places.get(place)?.1)))
+    }
+
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<T> {
         self.get(id)?;
         let (_, flow) = self.places.remove(id.place as usize);

@@ -11,7 +11,8 @@
 //! runner says [`closed`](Gateway::closed). Time is an argument: how long the gateway has been running. The
 //! same calls with the same times give the same answers.
 //!
-//! `admission.rs` has which flows may begin, `questions.rs` the name server's part.
+//! `admission.rs` has which flows may begin, `questions.rs` the name server's part, `live/` what others list
+//! and change.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -111,18 +112,18 @@ impl Gateway {
     /// that must be [`reached`](Self::reached). `None` if there is no room.
     pub fn forward(&mut self, now: Duration, kind: FlowKind, guest: SocketAddr) -> Option<FlowId> {
         self.counters.forwarded += 1;
-        self.begin(now, kind, guest.ip(), guest)
+        self.begin(now, kind, guest, guest)
     }
 
-    /// One more flow, if there is room for it.
+    /// One more flow of a guest's, if there is room for it.
     pub(super) fn begin(
         &mut self,
         now: Duration,
         kind: FlowKind,
-        source: IpAddr,
+        from: SocketAddr,
         to: SocketAddr,
     ) -> Option<FlowId> {
-        let guest = Guest::of(source);
+        let (source, guest) = (from.ip(), Guest::of(from.ip()));
         let wanted = match kind {
             FlowKind::Tcp => &[Counted::Connections, Counted::HalfOpen][..],
             FlowKind::Udp | FlowKind::Echo => &[Counted::DatagramFlows],
@@ -140,7 +141,7 @@ impl Gateway {
         }
         wanted.iter().for_each(|what| self.guests.add(guest, *what));
         let deadline = now + self.settings.timeouts.half_open;
-        let id = self.flows.insert(Flow { deadline, ..Flow::new(now, kind, guest, to) });
+        let id = self.flows.insert(Flow { deadline, ..Flow::new(now, kind, from, to) });
         self.deadlines.insert((deadline, Due::Flow(id)));
         if kind != FlowKind::Tcp {
             self.idle.insert(guest, now, id);
@@ -283,8 +284,8 @@ impl Gateway {
         let Some(flow) = self.flows.remove(id) else { return };
         self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
         self.guests.remove_bytes(flow.guest, flow.held);
-        if let Some(decision) = flow.decision {
-            let time = flow.moved_at.saturating_sub(decision.began);
+        if let Some(decision) = flow.decision.filter(|_| self.settings.decisions) {
+            let time = flow.moved_at.saturating_sub(flow.began);
             let (kind, to, bytes) = (flow.kind, flow.to, flow.bytes);
             self.note(Event::Ended(Ended { kind, to, decision: *decision, bytes, time }));
         }

@@ -18,6 +18,10 @@ impl Guest {
             IpAddr::V6(v6) => Self(IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64))),
         }
     }
+
+    pub(crate) const fn address(self) -> IpAddr {
+        self.0
+    }
 }
 
 /// An amount that is counted one by one.

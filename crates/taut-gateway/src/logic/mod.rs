@@ -11,6 +11,7 @@ pub(crate) mod gateway;
 pub(crate) mod guests;
 pub(crate) mod idle;
 pub(crate) mod limits;
+pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod questions;

@@ -115,6 +115,20 @@ pub struct RuleError {
     why: String,
 }
 
+/// A rule cannot be put there, or taken from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlaceError {
+    #[error("there is no place {at} for a rule: the first is 1, and the defaults begin at {defaults}")]
+    Nowhere { at: usize, defaults: usize },
+    #[error("rule {0} is one of the defaults, which stay; a rule in front of them decides first")]
+    Default(usize),
+    #[error("there are {} rules already; remove one first", MOST)]
+    Full,
+}
+
+/// Rules of a running gateway's user: each flow is compared with all.
+const MOST: usize = 1_024;
+
 /// Networks whose addresses are not anybody's on the Internet. An allowed name does not lead there.
 const SPECIAL: [&str; 18] = [
     "0.0.0.0/8",
@@ -178,6 +192,37 @@ impl Rules {
     /// All of them, in the order in which they are asked.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
+    }
+
+    /// How many come before the defaults.
+    pub(crate) const fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Puts a rule at this place, before the one that is there: the first is 1, the last the place of the
+    /// first default.
+    pub(crate) fn insert(&mut self, at: usize, rule: Rule) -> Result<(), PlaceError> {
+        if !(1..=self.own + 1).contains(&at) {
+            return Err(PlaceError::Nowhere { at, defaults: self.own + 1 });
+        }
+        if self.own >= MOST {
+            return Err(PlaceError::Full);
+        }
+        self.rules.insert(at - 1, rule);
+        self.own += 1;
+        Ok(())
+    }
+
+    /// Takes out the rule at this place. The defaults stay.
+    pub(crate) fn remove(&mut self, at: usize) -> Result<Rule, PlaceError> {
+        if !(1..=self.rules.len()).contains(&at) {
+            return Err(PlaceError::Nowhere { at, defaults: self.own + 1 });
+        }
+        if at > self.own {
+            return Err(PlaceError::Default(at));
+        }
+        self.own -= 1;
+        Ok(self.rules.remove(at - 1))
     }
 
     /// What may become of a flow to this destination, whose address the guest has been told for these names.

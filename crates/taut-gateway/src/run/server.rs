@@ -129,9 +129,14 @@ impl Server {
         ended.into_iter().for_each(Waker::wake);
     }
 
-    /// A flow to a guest, if there is room for it.
-    pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr) -> Option<Handle> {
-        self.with(|gateway, now| gateway.forward(now, kind, guest)).map(|id| self.handle(id))
+    /// A flow of this client to a guest, if there is room for it.
+    pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr, client: SocketAddr) -> Option<Handle> {
+        let id = self.with(|gateway, now| {
+            let id = gateway.forward(now, kind, guest)?;
+            gateway.comes_from(id, client);
+            Some(id)
+        })?;
+        Some(self.handle(id))
     }
 
     pub(crate) fn handle(&self, id: FlowId) -> Handle {

@@ -260,6 +260,23 @@ impl StackBuilder {
         self
     }
 
+    /// Lists and changes of the gateway that this program is, for `taut gateway ctl`. The function runs on
+    /// the control socket's thread, at each request.
+    #[cfg(all(feature = "control", target_os = "linux"))]
+    #[must_use]
+    pub fn control_gateway(
+        mut self,
+        act: impl Fn(
+            &taut_control::gateway::GatewayVerb,
+        ) -> Result<Vec<taut_control::gateway::GatewayItem>, String>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.control.gateway = crate::control::Verbs(Some(std::sync::Arc::new(act)));
+        self
+    }
+
     /// The state of the device, in lines, for `taut wg show`. The function runs on the control socket's
     /// thread, at each request.
     #[cfg(all(feature = "control", target_os = "linux"))]

@@ -1,20 +1,19 @@
 //! The API socket of slirp4netns: `add_hostfwd`, `list_hostfwd`, `remove_hostfwd`. A client sends one JSON
-//! object and gets one (slirp4netns(1), "API SOCKET"). Called by `gateway.rs`.
+//! object and gets one (slirp4netns(1), "API SOCKET"). A door to `taut_gateway::Live`; called by
+//! `net/live/mod.rs`.
 
-use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-use taut::{FlowKind, Stack};
-use taut_gateway::{ClientAddress, Forward, ForwardTarget, Server};
+use taut::FlowKind;
+use taut_gateway::{ClientAddress, Forward, Live};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
-use tokio::task::AbortHandle;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 /// The longest request.
@@ -22,14 +21,8 @@ const LONGEST: usize = 8 << 10;
 /// How long a client may take for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The ports of the host that clients have added.
-pub(crate) struct Api {
-    server: Server,
-    stack: Stack,
-    target: ForwardTarget,
-    open: BTreeMap<u64, (HostForward, AbortHandle)>,
-    last: u64,
-}
+/// The API of one gateway.
+pub(crate) struct Api(Live);
 
 #[derive(Deserialize)]
 struct Request {
@@ -67,17 +60,13 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
 }
 
 impl Api {
-    pub(crate) const fn new(server: Server, stack: Stack, target: ForwardTarget) -> Self {
-        Self { server, stack, target, open: BTreeMap::new(), last: 0 }
+    pub(crate) const fn new(live: Live) -> Self {
+        Self(live)
     }
 
     /// Serves clients, one after the other, if there is a socket.
-    pub(crate) async fn serve(mut self, socket: Option<UnixListener>) -> io::Error {
+    pub(crate) async fn serve(self, socket: Option<UnixListener>) -> Infallible {
         let Some(socket) = socket else { return std::future::pending().await };
-        let socket = match tokio::net::UnixListener::from_std(socket) {
-            Ok(socket) => socket,
-            Err(error) => return error,
-        };
         loop {
             match socket.accept().await {
                 Ok((client, _)) => _ = timeout(PATIENCE, self.client(client)).await,
@@ -87,14 +76,14 @@ impl Api {
         }
     }
 
-    async fn client(&mut self, mut client: UnixStream) -> io::Result<()> {
+    async fn client(&self, mut client: UnixStream) -> io::Result<()> {
         let mut text = Vec::new();
         let answer = loop {
             if client.read_buf(&mut text).await? == 0 || text.len() > LONGEST {
                 break refusal("bad request: it is not a JSON object");
             }
             match serde_json::from_slice::<Request>(&text) {
-                Ok(request) => break self.answer(request).unwrap_or_else(|error| refusal(&error)),
+                Ok(request) => break self.answer(request).await.unwrap_or_else(|error| refusal(&error)),
                 Err(error) if error.is_eof() => {}
                 Err(error) => break refusal(&format!("bad request: {error}")),
             }
@@ -102,37 +91,47 @@ impl Api {
         client.write_all(answer.to_string().as_bytes()).await
     }
 
-    fn answer(&mut self, request: Request) -> Result<Value, String> {
+    async fn answer(&self, request: Request) -> Result<Value, String> {
         let wrong = |error: serde_json::Error| format!("bad request: {}: {error}", request.execute);
         match &*request.execute {
             "add_hostfwd" => {
                 let forward = serde_json::from_value(request.arguments).map_err(wrong)?;
-                self.add(forward).map(|id| json!({ "return": { "id": id } }))
+                self.add(&forward).map(|id| json!({ "return": { "id": id } }))
             }
             "list_hostfwd" => {
-                let entry = |(id, (forward, _)): (&u64, &(HostForward, AbortHandle))| {
-                    let mut entry = json!(forward);
-                    entry["id"] = json!(id);
-                    entry
-                };
-                Ok(json!({ "return": { "entries": self.open.iter().map(entry).collect::<Vec<_>>() } }))
+                let entries: Vec<Value> = self.0.forwards().iter().map(|one| self.entry(one)).collect();
+                Ok(json!({ "return": { "entries": entries } }))
             }
             "remove_hostfwd" => {
                 let id = request.arguments["id"].as_u64().ok_or("bad request: remove_hostfwd: no id")?;
-                let (_, open) = self.open.remove(&id).ok_or("bad request: remove_hostfwd: no such id")?;
-                open.abort();
+                let all = self.0.forwards();
+                let (_, one) = all
+                    .iter()
+                    .find(|(own, _)| *own == id)
+                    .ok_or("bad request: remove_hostfwd: no such id")?;
+                let removed = self.0.remove_forward(one.kind, one.at).await;
+                removed.map_err(|error| format!("bad request: remove_hostfwd: {error}"))?;
                 Ok(json!({ "return": {} }))
             }
             other => Err(format!("bad request: no command {other}")),
         }
     }
 
-    fn add(&mut self, mut forward: HostForward) -> Result<u64, String> {
-        let guest = self.target.address;
-        if forward.guest_addr.is_unspecified() {
-            forward.guest_addr = guest;
-        }
-        if forward.guest_addr != guest {
+    fn entry(&self, (id, forward): &(u64, Forward)) -> Value {
+        let mut entry = json!(HostForward {
+            proto: if forward.kind == FlowKind::Tcp { Proto::Tcp } else { Proto::Udp },
+            host_addr: forward.at.ip(),
+            host_port: forward.at.port(),
+            guest_addr: self.0.guest(),
+            guest_port: forward.port,
+        });
+        entry["id"] = json!(id);
+        entry
+    }
+
+    fn add(&self, forward: &HostForward) -> Result<u64, String> {
+        let guest = self.0.guest();
+        if !forward.guest_addr.is_unspecified() && forward.guest_addr != guest {
             return Err(format!(
                 "bad request: add_hostfwd: guest_addr {} is not {guest}",
                 forward.guest_addr
@@ -140,13 +139,9 @@ impl Api {
         }
         let kind = if forward.proto == Proto::Tcp { FlowKind::Tcp } else { FlowKind::Udp };
         let at = SocketAddr::new(forward.host_addr, forward.host_port);
-        let one =
-            Forward { kind, at, port: forward.guest_port, is_any: false, client: ClientAddress::default() };
-        let opened = self.server.forward_port(&self.stack, self.target.clone(), one);
-        let serving = opened.map_err(|error| format!("bad request: add_hostfwd: {error}"))?;
-        self.last += 1;
-        self.open.insert(self.last, (forward, tokio::spawn(serving).abort_handle()));
-        Ok(self.last)
+        let client = ClientAddress::default();
+        let one = Forward { kind, at, port: forward.guest_port, is_any: false, client };
+        self.0.add_forward(one).map_err(|error| format!("bad request: add_hostfwd: {error}"))
     }
 }
 

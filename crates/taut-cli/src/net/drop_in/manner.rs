@@ -14,8 +14,8 @@ use std::io::{self, PipeReader, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +26,11 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use taut::device::sys::{Forked, exit_now, fork_alone, inherited};
+use taut_gateway::listen_at;
 use tokio::sync::oneshot;
+
+/// Clients of the API that may wait.
+const API_BACKLOG: i32 = 128;
 
 /// The manner of a gateway.
 #[derive(Debug, Default)]
@@ -97,7 +101,7 @@ impl Manner {
             held.ends.push(watch(place).with_context(|| format!("the namespace {place}"))?);
         }
         if let Some(path) = &self.api {
-            held.api = Some(listen(path).with_context(|| format!("the API socket {}", path.display()))?);
+            held.api = Some(listen_at(path, API_BACKLOG).context("the API socket")?);
         }
         *self.held() = held;
         Ok(())
@@ -199,21 +203,6 @@ fn watch(place: &str) -> anyhow::Result<Watch> {
     // It may have gone before.
     path.metadata()?;
     Ok(Watch::File(events, name.to_owned()))
-}
-
-/// Listens for this user alone, in place of a socket whose program has ended.
-fn listen(path: &Path) -> anyhow::Result<UnixListener> {
-    let mut bound = UnixListener::bind(path);
-    if bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    {
-        std::fs::remove_file(path)?;
-        bound = UnixListener::bind(path);
-    }
-    let socket = bound?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// Goes into the background, and returns there what says that the gateway serves. Standard error goes to the

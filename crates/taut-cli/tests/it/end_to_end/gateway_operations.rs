@@ -33,7 +33,7 @@ impl Gateway {
         Self::by(lab, name, &mut taut(&args))
     }
 
-    fn by(lab: &Lab, name: &str, command: &mut Command) -> Self {
+    pub(super) fn by(lab: &Lab, name: &str, command: &mut Command) -> Self {
         let log = lab.dir.join(name);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
         Self { running: lab.spawn(command.stderr(File::create(&log).unwrap())), log }
