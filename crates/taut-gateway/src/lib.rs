@@ -28,7 +28,7 @@
 //! | `Server::serve(stack, way)` | serves every flow of the stack by a way out |
 //! | `Server::forward_port(stack, guest, forward)` | opens a port of the host that leads to the guest |
 //! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and a stack for each |
-//! | `Live::new(server, guest, client)` | lists and changes it while it runs: forwarded ports, rules |
+//! | `Live::new(server, guest, client)` | lists and changes it while it runs: forwarded ports, rules, names |
 //! | `Server::proxy(clients, way, login)` | serves clients of a proxy |
 //! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |
@@ -50,7 +50,7 @@ pub use doors::client_address::{ClientAddress, routable};
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
-pub use doors::live::Live;
+pub use doors::live::{ForwardsError, Live};
 pub use doors::loopback::{ForwardTarget, Loopback};
 pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, listen_at};
 pub use doors::namespace::{GuestProcess, Namespace, Opening};
@@ -65,6 +65,7 @@ pub use logic::flow::{End, EventKind, Failure, NextStep, Side, Stage};
 pub use logic::gateway::{FlowId, Gateway, Settings};
 pub use logic::guests::{Counted, Guest};
 pub use logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+pub use logic::live::zones::{Zone, ZoneError};
 pub use logic::questions::{Question, QuestionId, Tries};
 pub use logic::rules::{Action, Rule, RuleError, Rules, UdpFilter, Verdict, is_special};
 pub use out::host_networks::host_networks;

@@ -32,7 +32,7 @@ use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
 use crate::net::gateway_log::{look_for_pings, say, write};
 use crate::net::gateway_out::{Out, Way, link};
 use crate::net::gateway_rules::RuleArgs;
-use crate::net::live::Doors;
+use crate::net::live::{Doors, LiveArgs};
 use crate::net::proxy::read_login;
 use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
@@ -110,6 +110,8 @@ pub(crate) struct GatewayArgs {
     log: LogArgs,
     #[command(flatten)]
     control: ControlArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     #[arg(skip)]
     manner: OnceLock<Manner>,
     /// The command, and its arguments
@@ -387,7 +389,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let machine = args.machine.plug(&pairs, args.mtu(), args.run)?;
     check(args, enter.is_some() || machine.is_some())?;
     let Opened { opening, mut namespace, listening, builder, out } = open(args, enter, &pairs)?;
-    let doors = Doors { slirp4netns: args.manner().take_api() };
+    let doors = args.live.open(args.manner().take_api())?;
     confined::raise_descriptors();
     let (mut control, mut resolver, mut orders) = (args.control.clone(), resolver, None);
     if !args.no_sandbox {

@@ -2,12 +2,13 @@
 //! request, which has to be complete in ten seconds. If all places are taken, the oldest connection without a
 //! complete request makes room.
 //!
-//! Called by `metrics.rs` and `dash/server.rs`. `taut serve` has one of its own: its connections are a
-//! stack's.
+//! Called by `metrics.rs`, `dash/server.rs` and `net/live/gvproxy.rs`. `taut serve` has one of its own: its
+//! connections are a stack's.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
 /// How many connections are served at the same time; others wait.
@@ -29,9 +31,42 @@ const TAKEN_WITHIN_MS: u32 = 60_000;
 /// How long to wait after a connection that could not be accepted, for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Where connections come.
+pub trait Listener: Sync {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// It cannot be accepted, for lack of descriptors or memory.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Without it, one that reads nothing would keep its place; nothing else depends on it.
+        _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, TAKEN_WITHIN_MS);
+        Ok(stream)
+    }
+}
+
+/// A response must fit into a client's socket: one that reads nothing keeps its place.
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
 /// Serves for ever.
-pub async fn serve<S, B>(listener: &TcpListener, service: S) -> Infallible
+pub async fn serve<L, S, B>(listener: &L, service: S) -> Infallible
 where
+    L: Listener,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Body + Send + 'static,
@@ -41,7 +76,7 @@ where
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     let mut silent: VecDeque<Silent> = VecDeque::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok(stream) = listener.next().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
@@ -53,8 +88,6 @@ where
         }
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
-        // Without it, one that reads nothing would keep its place; nothing else depends on it.
-        _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, TAKEN_WITHIN_MS);
         let (service, has_asked) = (service.clone(), Arc::new(AtomicBool::new(false)));
         let asked = Arc::clone(&has_asked);
         let task = tokio::spawn(async move {

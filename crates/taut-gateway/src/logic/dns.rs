@@ -59,6 +59,8 @@ pub(crate) enum Refused {
     Policy = 5,
     /// No room, or no server answers: SERVFAIL.
     Failure = 2,
+    /// A zone of the gateway's own does not have it: NXDOMAIN.
+    NoName = 3,
 }
 
 /// The question in a message; `None` if it is not a standard query with one question.
@@ -181,6 +183,9 @@ pub(crate) fn refusal(message: &[u8], why: Refused) -> Vec<u8> {
     reply(message, why as u8, &[])
 }
 
+/// How long an answer of the gateway's own is good.
+pub(crate) const OWN_FOR: Duration = Duration::from_secs(60);
+
 /// The answer for a name of the gateway's own: its addresses of the family that is asked for.
 pub(crate) fn own(message: &[u8], addresses: &[IpAddr]) -> Vec<u8> {
     let kind =
@@ -203,9 +208,10 @@ fn reply(message: &[u8], code: u8, addresses: &[IpAddr]) -> Vec<u8> {
     reply.extend_from_slice(&[0x80 | message[2] & 0x79, 0x80 | code, 0, 1, high, low, 0, 0, 0, 0]);
     reply.extend_from_slice(section);
     for address in addresses {
-        // The name of the question, by a pointer; class IN; good for a minute.
+        // The name of the question, by a pointer; class IN.
         let mut record = |kind: u8, octets: &[u8]| {
-            reply.extend_from_slice(&[0xc0, HEADER as u8, 0, kind, 0, 1, 0, 0, 0, 60, 0, octets.len() as u8]);
+            let (ttl, len) = (OWN_FOR.as_secs() as u8, octets.len() as u8);
+            reply.extend_from_slice(&[0xc0, HEADER as u8, 0, kind, 0, 1, 0, 0, 0, ttl, 0, len]);
             reply.extend_from_slice(octets);
         };
         match address {

@@ -29,6 +29,7 @@ use crate::logic::flows::Flows;
 use crate::logic::guests::{Counted, Guest, Guests};
 use crate::logic::idle::Idle;
 use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+use crate::logic::live::zones::Zones;
 use crate::logic::names::Names;
 use crate::logic::questions::{Pending, QuestionId};
 use crate::logic::rules::{Rules, UdpFilter};
@@ -88,6 +89,7 @@ pub struct Gateway {
     pub(super) questions: u64,
     /// When the log last had a line about what this host has no more of.
     said_no_resources: Option<Duration>,
+    pub(super) zones: Zones,
 }
 
 impl Gateway {

@@ -117,6 +117,16 @@ impl Gateway {
             self.counters.answered_here += 1;
             return Question::Answer(dns::own(message, &self.settings.own));
         }
+        if let Some(addresses) = self.zones.find(&asked.name) {
+            self.counters.answered_here += 1;
+            if addresses.is_empty() {
+                return Question::Answer(dns::refusal(message, dns::Refused::NoName));
+            }
+            for address in &addresses {
+                self.names.learn(now, guest, &asked.name, *address, dns::OWN_FOR);
+            }
+            return Question::Answer(dns::own(message, &addresses));
+        }
         if let Some(denied) = self.settings.rules.check_name(&asked.name) {
             let (name, rule, is_dry) =
                 (asked.name.to_string(), denied.rule.to_string(), self.settings.dry_run);

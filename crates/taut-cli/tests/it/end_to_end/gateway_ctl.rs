@@ -1,13 +1,19 @@
-//! A running gateway is listed and changed by `taut gateway ctl`: GW-236 of `docs/spec/gateway.md`.
+//! A running gateway is listed and changed: by `taut gateway ctl`, and by the API of gvproxy with curl.
+//! GW-236 to 239 of `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use taut::blocking;
 use taut_testbed::{PATIENCE, eventually};
 
 use super::gateway_operations::{Gateway, SERVER, lab, within};
+use super::gateway_ways::machine;
 use super::support::{Lab, taut};
 
 /// A web server of the guest's, at port 80.
@@ -156,4 +162,224 @@ fn gw_236_a_running_gateway_is_listed_and_changed() {
         words(&ctl(&lab, &[&pid, "rules"]).unwrap()).len()
     };
     assert_eq!((of(&gateway), of(&other)), (13, 11));
+}
+
+/// A request to the API by curl: the status, and the body.
+fn asked(lab: &Lab, socket: &Path, path: &str, body: Option<&str>) -> (u16, String) {
+    let url = format!("http://unix{path}");
+    let mut args = vec!["-w", "\n%{http_code}", "--unix-socket", socket.to_str().unwrap(), &url];
+    args.extend(body.map(|body| ["-d", body]).iter().flatten());
+    let (code, said) = curl(lab, &args);
+    assert_eq!(code, Some(0), "{path} {body:?}");
+    let (body, status) = said.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), body.to_owned())
+}
+
+fn json_of(lab: &Lab, socket: &Path, path: &str) -> Value {
+    let (status, body) = asked(lab, socket, path, None);
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+const EXPOSE: &str = "/services/forwarder/expose";
+const UNEXPOSE: &str = "/services/forwarder/unexpose";
+const PORTS: &str = "/services/forwarder/all";
+const ADD_ZONE: &str = "/services/dns/add";
+
+/// The code of the answer of the guest's name server, and the address in it.
+fn resolve(guest: u32, name: &str) -> (u8, Option<[u8; 4]>) {
+    let labels = name.split('.').map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+    let labels: Vec<u8> = labels.flatten().collect();
+    // RFC 1035 §4.1: recursion desired, one question; type A, class IN.
+    let question = [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &labels, &[0, 0, 1, 0, 1]].concat();
+    within(guest, || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send_to(&question, "192.168.127.1:53").unwrap();
+        let mut answer = [0; 512];
+        let (len, _) = socket.recv_from(&mut answer).unwrap();
+        let address = answer[..len].last_chunk().copied().filter(|_| answer[7] > 0);
+        (answer[3] & 0x0f, address)
+    })
+}
+
+#[test]
+fn gw_237_the_api_of_gvproxy_forwards_ports_and_answers_names() {
+    let Some(lab) = lab("gateway-api", &["curl", "python3"]) else { return };
+    let (socket, place) = (lab.dir.join("api.sock"), server(&lab));
+    let api = format!("unix:{}", socket.display());
+    let address = ["--guest", "192.168.127.2/24", "--gateway", "192.168.127.1"];
+    let options = [&address[..], &["--api", &api, "-t", "7079:80", "--dns", "127.0.0.1:9"]].concat();
+    let (gateway, guest) = start(&lab, &options);
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let ask = |path: &str, body: Option<&str>| asked(&lab, &socket, path, body);
+    let own = json!({ "local": "127.0.0.1:7079", "remote": "192.168.127.2:80", "protocol": "tcp" });
+    assert_eq!(json_of(&lab, &socket, PORTS), json!([own]));
+    // gvproxy's README.md, at another port.
+    let expose = r#"{"local":":7443","remote":"192.168.127.2:80"}"#;
+    assert_eq!(ask(EXPOSE, Some(expose)), (200, String::new()));
+    for at in ["127.0.0.1:7443", &format!("{SERVER}:7443"), "127.0.0.1:7079"] {
+        assert_eq!(curl(&lab, &[&format!("http://{at}/")]), (Some(0), "inner".to_owned()), "{at}");
+    }
+    let udp = r#"{"local":"127.0.0.1:7443","remote":":53","protocol":"udp"}"#;
+    assert_eq!(ask(EXPOSE, Some(udp)), (200, String::new()));
+    let exposed = json!([
+        own,
+        { "local": "127.0.0.1:7443", "remote": ":53", "protocol": "udp" },
+        { "local": ":7443", "remote": "192.168.127.2:80", "protocol": "tcp" },
+    ]);
+    assert_eq!(json_of(&lab, &socket, PORTS), exposed);
+    // By the other door, too.
+    let listed = words(&ctl(&lab, &["forwards"]).unwrap());
+    assert_eq!(listed, ["tcp 0.0.0.0:7443 -> 80", "tcp 127.0.0.1:7079 -> 80", "udp 127.0.0.1:7443 -> 53"]);
+    for (path, body, status, why) in [
+        (EXPOSE, Some(expose), 500, "proxy already running for tcp on :7443"),
+        (EXPOSE, Some(r#"{"local":":7444","remote":"192.168.127.9:80"}"#), 500, "192.168.127.2"),
+        (EXPOSE, Some(r#"{"local":":7444","remote":"192.168.127.2"}"#), 400, "missing port in address"),
+        (EXPOSE, Some(r#"{"local":":7444","remote":":x"}"#), 400, "invalid port"),
+        (EXPOSE, Some(r#"{"local":"nowhere","remote":":80"}"#), 500, "nowhere"),
+        (EXPOSE, Some(r#"{"local":":7444","remote":":80","protocol":"sctp"}"#), 500, "unknown protocol sctp"),
+        (EXPOSE, Some(r#"{"local":":80","remote":":80"}"#), 500, "cannot forward 0.0.0.0:80"),
+        (EXPOSE, Some("{"), 400, "EOF"),
+        (EXPOSE, Some("7"), 400, "invalid type"),
+        (EXPOSE, None, 400, "post only"),
+        (UNEXPOSE, Some(r#"{"local":":7444"}"#), 500, "proxy not found"),
+        (UNEXPOSE, None, 400, "post only"),
+        (ADD_ZONE, None, 400, "post only"),
+        (ADD_ZONE, Some(r#"{"Name":""}"#), 400, "is not a name"),
+        (
+            ADD_ZONE,
+            Some(r#"{"Name":"a.","Records":[{"Name":"x","IP":"1.2.3"}]}"#),
+            400,
+            "invalid IP address: 1.2.3",
+        ),
+        (ADD_ZONE, Some(r#"{"Name":"a.","Records":[{"Regexp":".*","IP":"1.2.3.4"}]}"#), 400, "Regexp"),
+        ("/cam", None, 404, "404 page not found"),
+        ("/", None, 404, "404 page not found"),
+    ] {
+        let (found, said) = ask(path, body);
+        assert!(found == status && said.contains(why), "{path} {body:?}: {found} {said}");
+    }
+    assert_eq!(ask(UNEXPOSE, Some(r#"{"local":":7443","protocol":"tcp"}"#)), (200, String::new()));
+    assert_eq!(curl(&lab, &["http://127.0.0.1:7443/"]).0, Some(7), "refused");
+    // Names, of which no question leaves.
+    let dns = |name: &str| resolve(guest, name);
+    assert_eq!(json_of(&lab, &socket, "/services/dns/all"), json!([]));
+    let zone = format!(r#"{{"Name":"internal.test.","Records":[{{"Name":"db","IP":"{SERVER}"}}]}}"#);
+    assert_eq!(ask(ADD_ZONE, Some(&zone)), (200, String::new()));
+    assert_eq!(dns("db.internal.test"), (0, Some([198, 51, 100, 1])));
+    // NXDOMAIN; another name is sent on, and not answered.
+    assert_eq!(dns("other.internal.test"), (3, None));
+    assert_eq!(dns("internal.test"), (2, None));
+    let more = r#"{"Name":"internal.test.","Records":[],"DefaultIP":"192.0.2.7"}"#;
+    assert_eq!(ask(ADD_ZONE, Some(more)), (200, String::new()));
+    assert_eq!(dns("other.internal.test"), (0, Some([192, 0, 2, 7])));
+    let record = json!({ "Name": "db", "IP": SERVER });
+    let zones = json!([{ "Name": "internal.test.", "Records": [record], "DefaultIP": "192.0.2.7" }]);
+    assert_eq!(json_of(&lab, &socket, "/services/dns/all"), zones);
+    let mut stream = within(guest, || TcpStream::connect(place)).unwrap();
+    talk(&mut stream);
+    let listed = ctl(&lab, &["flows"]).unwrap();
+    assert!(listed.contains("db.internal.test"), "{listed}");
+    eventually("bytes are counted", || {
+        let stats = json_of(&lab, &socket, "/stats");
+        let count = |name: &str| stats[name].as_u64().unwrap();
+        count("BytesReceived") >= 5 && count("BytesSent") >= 7 && count("connections") == 1
+    });
+    assert_eq!(json_of(&lab, &socket, "/leases"), json!({}));
+    drop(gateway);
+    // The next one replaces what is left; a file of another kind stays.
+    let (next, _) = start(&lab, &["--api", &api]);
+    assert_eq!(json_of(&lab, &socket, PORTS), json!([]));
+    drop(next);
+    let file = lab.dir.join("file");
+    std::fs::write(&file, "").unwrap();
+    for (place, why) in
+        [(format!("unix:{}", file.display()), "no socket"), ("tcp:80".to_owned(), "unix:PATH")]
+    {
+        let output = lab.output(&mut taut(&["gateway", "--api", &place, "--run", "--", "true"]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{place}: {said}");
+    }
+}
+
+#[test]
+fn gw_238_a_port_is_exposed_before_its_machine_is_there() {
+    let Some(lab) = lab("gateway-api-machine", &["curl"]) else { return };
+    let folder = taut_testbed::Scratch::new("api-machine");
+    let (net, socket) = (folder.join("net"), folder.join("api"));
+    let api = format!("unix:{}", socket.display());
+    let options = ["gateway", "--qemu", net.to_str().unwrap(), "--api", &api];
+    let gateway = Gateway::by(&lab, "log", &mut taut(&options));
+    gateway.says("waiting for a virtual machine at");
+    assert_eq!(json_of(&lab, &socket, "/leases"), json!({}));
+    let ask = |path: &str, body: &str| asked(&lab, &socket, path, Some(body));
+    // One that is in use is refused now.
+    let taken = lab.kernel.enter(|| TcpListener::bind("127.0.0.1:7091")).unwrap().unwrap();
+    let (status, why) = ask(EXPOSE, r#"{"local":"127.0.0.1:7091","remote":"10.0.2.15:7081"}"#);
+    assert!(status == 500 && why.contains("cannot forward 127.0.0.1:7091"), "{status} {why}");
+    drop(taken);
+    assert_eq!(ask(EXPOSE, r#"{"local":"127.0.0.1:7081","remote":"10.0.2.15:7081"}"#).0, 200);
+    let at = SocketAddr::from(([127, 0, 0, 1], 7_081));
+    let connect = || lab.kernel.enter(|| TcpStream::connect(at)).unwrap();
+    for round in 0..2 {
+        assert!(connect().is_err(), "no machine is there");
+        let stack = machine("--qemu", &net, &folder.join(format!("own{round}")));
+        let listener = blocking::TcpListener::bind(&stack, "10.0.2.15:7081").unwrap();
+        eventually("the port is open", || connect().is_ok());
+        _ = listener.accept().unwrap();
+        let mut client = connect().unwrap();
+        let (mut inner, _) = listener.accept().unwrap();
+        inner.write_all(b"from the machine").unwrap();
+        let mut heard = [0; 16];
+        client.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"from the machine");
+        assert_eq!(
+            json_of(&lab, &socket, "/services/dhcp/leases"),
+            json!({ "10.0.2.15": "02:00:00:00:01:00" })
+        );
+        drop((listener, inner, stack));
+        eventually("the port is closed", || connect().is_err());
+    }
+}
+
+#[test]
+fn gw_239_the_api_is_bounded() {
+    let Some(lab) = lab("gateway-api-bounds", &["curl", "python3"]) else { return };
+    let (socket, place) = (lab.dir.join("api.sock"), server(&lab));
+    let (gateway, guest) = start(&lab, &["--api", &format!("unix:{}", socket.display())]);
+    // A body of a megabyte, announced, and in pieces without an end.
+    let large = |head: &str| {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(client, "POST {EXPOSE} HTTP/1.1\r\nHost: unix\r\n{head}\r\n\r\n").unwrap();
+        let piece = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+        // It may be closed before all is written.
+        _ = (0..256).try_for_each(|_| client.write_all(piece.as_bytes()));
+        let mut said = String::new();
+        _ = client.read_to_string(&mut said);
+        said
+    };
+    for head in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+        let said = large(head);
+        assert!(said.starts_with("HTTP/1.1 413 "), "{head}: {said}");
+    }
+    // A thousand clients that say nothing.
+    raise_descriptors();
+    let silent: Vec<UnixStream> = (0..1_000).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    assert_eq!(json_of(&lab, &socket, PORTS), json!([]));
+    let open = PathBuf::from(format!("/proc/{}/fd", gateway.running.worker()));
+    let open = std::fs::read_dir(open).unwrap().count();
+    assert!(open < 150, "{open} descriptors");
+    assert_eq!(asked(&lab, &socket, EXPOSE, Some(r#"{"local":"127.0.0.1:7080","remote":":80"}"#)).0, 200);
+    assert_eq!(curl(&lab, &["http://127.0.0.1:7080/"]), (Some(0), "inner".to_owned()));
+    talk(&mut within(guest, || TcpStream::connect(place)).unwrap());
+    drop(silent);
+    assert_eq!(json_of(&lab, &socket, PORTS).as_array().unwrap().len(), 1);
+}
+
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }

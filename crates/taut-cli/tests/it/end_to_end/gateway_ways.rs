@@ -166,7 +166,7 @@ fn gw_170_a_source_outside_the_guests_networks_reaches_nobody() {
 }
 
 /// A machine at this socket, which configures itself.
-fn machine(option: &str, socket: &Path, own: &Path) -> Stack {
+pub(super) fn machine(option: &str, socket: &Path, own: &Path) -> Stack {
     // At a datagram socket the address belongs to the station, also when the machine comes again.
     let mac = Some("02:00:00:00:01:00".parse().unwrap());
     let options = FramesOptions { dhcp: true, slaac: true, mac, ..FramesOptions::default() };

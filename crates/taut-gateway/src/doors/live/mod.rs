@@ -1,9 +1,9 @@
 //! Lists and changes of a gateway that runs. Its doors are thin: the control socket (`control.rs`), and in
-//! the command the API of slirp4netns.
+//! the command the APIs of gvproxy and slirp4netns.
 //!
 //! ```text
 //!   taut gateway ctl ─ control.rs ─┐
-//!   the API of slirp4netns ────────┴▶ Live ─┬─▶ logic/live: rules, flows
+//!   --api, an API of slirp4netns ──┴▶ Live ─┬─▶ logic/live: rules, names, flows
 //!   the options -t and -u ────────────▶     └─▶ forwards.rs: ports, each with a task while there is a guest
 //! ```
 //!
@@ -28,6 +28,7 @@ use crate::doors::forward::Forward;
 use crate::doors::live::forwards::Forwards;
 use crate::doors::loopback::ForwardTarget;
 use crate::logic::event::Event;
+use crate::logic::live::zones::{Zone, ZoneError};
 use crate::run::server::Server;
 
 /// Why ports below 1024 are refused.
@@ -186,6 +187,20 @@ impl Live {
         let state = self.0.lock();
         let all = state.forwards.iter().filter(|entry| !is_over(entry.open.as_ref()));
         all.map(|entry| (entry.id, entry.forward)).collect()
+    }
+
+    /// Answers the names of a zone from now on: `logic/live/zones.rs`.
+    ///
+    /// # Errors
+    /// See [`ZoneError`].
+    pub fn add_zone(&self, zone: Zone) -> Result<(), ZoneError> {
+        self.0.server.with(|gateway, _| gateway.add_zone(zone))
+    }
+
+    /// The zones, in the order in which they were added.
+    #[must_use]
+    pub fn zones(&self) -> Vec<Zone> {
+        self.0.server.look(|gateway| gateway.zones().iter().cloned().collect())
     }
 
     /// The addresses that the guest, a virtual machine, has leased.

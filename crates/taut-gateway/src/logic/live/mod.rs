@@ -1,7 +1,10 @@
-//! Lists and changes of a running gateway, by `doors/live/`: flows and rules. Part of `gateway.rs`.
+//! Lists and changes of a running gateway, by `doors/live/`: flows, rules, and names that the gateway answers
+//! itself. Part of `gateway.rs`.
 //!
 //! **A changed rule holds for flows that begin after it.** Those that run stay, as when the file of rules is
 //! read again. A connection that has yet to say its name (`first_bytes/`) is judged by the present rules.
+
+pub(crate) mod zones;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +14,7 @@ use taut::FlowKind;
 use crate::logic::flow::{Flow, Stage};
 use crate::logic::flows::FlowId;
 use crate::logic::gateway::Gateway;
+use crate::logic::live::zones::{Zone, ZoneError, Zones};
 use crate::logic::rules::{PlaceError, Rule};
 
 /// A flow in a list.
@@ -73,6 +77,15 @@ impl Gateway {
     /// Takes a rule out.
     pub(crate) fn remove_rule(&mut self, at: usize) -> Result<(), PlaceError> {
         self.settings.rules.remove(at).map(drop)
+    }
+
+    /// Answers the names of this zone from now on.
+    pub(crate) fn add_zone(&mut self, zone: Zone) -> Result<(), ZoneError> {
+        self.zones.add(zone)
+    }
+
+    pub(crate) const fn zones(&self) -> &Zones {
+        &self.zones
     }
 }
 
