@@ -26,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Inside};
 use crate::net::drop_in::manner::Manner;
+use crate::net::gateway_addresses::{self, own_names};
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
@@ -123,9 +124,6 @@ fn login_file(path: &str) -> Result<Login, String> {
     read_login(Path::new(path)).map_err(|error| format!("{error:#}"))
 }
 
-/// Addresses of the guest and of the gateway, in pairs.
-struct Addresses(Vec<(Cidr, Cidr)>);
-
 impl GatewayArgs {
     /// The proxy, with the login that it asks for.
     /// The way out, and the name servers: a tunnel has its own, which are reached through it.
@@ -154,47 +152,6 @@ impl GatewayArgs {
 
     fn mtu(&self) -> u16 {
         self.mtu.unwrap_or_else(|| self.machine.default_mtu())
-    }
-
-    fn addresses(&self) -> anyhow::Result<Addresses> {
-        let mut guests = self.guest.clone();
-        if guests.is_empty() {
-            let all = ["10.0.2.15/24", "fd74:6175:7400::15/64"];
-            let count = if has_ipv6() { 2 } else { 1 };
-            guests = all[..count].iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-        }
-        if let [first, second, ..] = guests[..]
-            && first.address().is_ipv4() == second.address().is_ipv4()
-            && self.tun.is_none()
-        {
-            bail!("--guest {first} and {second} are of the same family; give one for IPv4 and one for IPv6");
-        }
-        // Behind a TUN there may be several networks, of which the first has the gateway's address.
-        let (mut v4, mut v6) = (0, 0);
-        guests.retain(|guest| {
-            let count = if guest.address().is_ipv4() { &mut v4 } else { &mut v6 };
-            *count += 1;
-            *count == 1
-        });
-        let pair = |guest: &Cidr| {
-            let network = guest.network();
-            let given = self
-                .gateway
-                .iter()
-                .find(|own| Cidr::new(**own, guest.prefix()).map(Cidr::network) == Some(network));
-            let second = || match network.address() {
-                IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() | 2).into()),
-                IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() | 2).into()),
-            };
-            let own = given.copied().unwrap_or_else(second);
-            let own = Cidr::new(own, guest.prefix())
-                .filter(|own| own.network() == network && own.address() != guest.address());
-            let own = own.with_context(|| {
-                format!("the network of --guest {guest} has no address for the gateway; use --gateway")
-            })?;
-            Ok((*guest, own))
-        };
-        Ok(Addresses(guests.iter().map(pair).collect::<anyhow::Result<_>>()?))
     }
 
     fn settings(&self, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Settings> {
@@ -315,11 +272,6 @@ pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
     Ok(Resolver { servers, ..Resolver::default() })
 }
 
-/// Whether this host has a route to the IPv6 Internet: connecting a socket for datagrams sends nothing.
-fn has_ipv6() -> bool {
-    std::net::UdpSocket::bind("[::]:0").is_ok_and(|socket| socket.connect("[2000::1]:9").is_ok())
-}
-
 /// The error of a gateway without a guest.
 const NO_GUEST: &str = "no guest: use one of --run -- COMMAND, --netns PID|PATH, --tun NAME, --qemu SOCKET, \
                         --vfkit SOCKET, --passt SOCKET";
@@ -379,7 +331,7 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
 /// # Errors
 /// When the guest's network cannot be made, or disappears.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
-    let Addresses(pairs) = args.addresses()?;
+    let pairs = gateway_addresses::pairs(&args.guest, &args.gateway, args.tun.is_some())?;
     let (settings, forwards, resolver) = (args.settings(&pairs)?, args.forwards()?, name_servers(&args.dns)?);
     if args.rules.show(&settings)? {
         return Ok(());
@@ -538,10 +490,6 @@ fn runtime(threads: u16) -> std::io::Result<Runtime> {
         1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
         more => tokio::runtime::Builder::new_multi_thread().worker_threads(more.into()).enable_all().build(),
     }
-}
-
-fn own_names(pairs: &[(Cidr, Cidr)]) -> String {
-    pairs.iter().map(|(_, own)| own.address().to_string()).collect::<Vec<_>>().join(" and ")
 }
 
 fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Opening> {

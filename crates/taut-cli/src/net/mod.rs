@@ -3,6 +3,7 @@
 pub(crate) mod confined;
 pub(crate) mod drop_in;
 pub(crate) mod gateway;
+mod gateway_addresses;
 pub(crate) mod gateway_config;
 pub(crate) mod gateway_end;
 pub(crate) mod gateway_guest;
