@@ -36,6 +36,7 @@ fn run(command: &[String]) -> io::Result<i32> {
         notsent_lowat: 16_384,
         search: Vec::new(),
         loopback: false,
+        isolate: false,
     };
     let mut program = Command::new("/proc/self/exe");
     program.arg("--inside").args(plan.arguments()).arg("--").args(command);

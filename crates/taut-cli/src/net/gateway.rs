@@ -29,7 +29,7 @@ use crate::net::drop_in::manner::Manner;
 use crate::net::gateway_addresses::{self, own_names};
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
-use crate::net::gateway_guest::{MachineArgs, Plugged, shown};
+use crate::net::gateway_guest::{MachineArgs, Plugged, RunArgs, shown};
 use crate::net::gateway_log::{look_for_pings, say, write};
 use crate::net::gateway_out::{Out, Way, link};
 use crate::net::gateway_rules::RuleArgs;
@@ -49,6 +49,8 @@ pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
     #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]
     run: bool,
+    #[command(flatten)]
+    own: RunArgs,
     /// Serve the network namespace of a process or of a file
     #[arg(help_heading = "Guest", long, value_name = "PID|PATH", group = "way-in")]
     netns: Option<String>,
@@ -502,6 +504,7 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         notsent_lowat: args.notsent_lowat,
         search: args.machine.search.clone(),
         loopback: !(args.tcp.is_empty() && args.udp.is_empty()),
+        isolate: args.own.isolate,
     };
     Ok(Namespace::fork(&plan, &args.command)?)
 }

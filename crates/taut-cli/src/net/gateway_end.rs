@@ -23,11 +23,13 @@ pub(crate) fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Futu
 pub(crate) async fn command_ended(namespace: Namespace, hangup_is_ours: bool) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
     // Before the command starts: a signal may come as soon as it does.
-    let [mut interrupt, mut quit, mut terminate, mut hangup] = [
+    let [mut interrupt, mut quit, mut terminate, mut hangup, mut first, mut second] = [
         signal(SignalKind::interrupt())?,
         signal(SignalKind::quit())?,
         signal(SignalKind::terminate())?,
         signal(SignalKind::hangup())?,
+        signal(SignalKind::user_defined1())?,
+        signal(SignalKind::user_defined2())?,
     ];
     let command = namespace.start()?;
     let pid = command.pid();
@@ -42,6 +44,8 @@ pub(crate) async fn command_ended(namespace: Namespace, hangup_is_ours: bool) ->
             _ = interrupt.recv() => None,
             _ = quit.recv() => None,
             _ = terminate.recv() => Some(rustix::process::Signal::TERM),
+            _ = first.recv() => Some(rustix::process::Signal::USR1),
+            _ = second.recv() => Some(rustix::process::Signal::USR2),
             _ = hangup.recv() => (!hangup_is_ours).then_some(rustix::process::Signal::HUP),
         };
         if let Some(signal) = pass_on {

@@ -1,5 +1,5 @@
-//! `taut gateway --qemu`, `--vfkit`, `--passt`: a network for virtual machines at a Unix socket. Called by
-//! `gateway.rs`.
+//! Guests of `taut gateway`: `--qemu`, `--vfkit`, `--passt`, a network for virtual machines at a Unix socket;
+//! and further namespaces of the command of `--run`. Called by `gateway.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +16,15 @@ use taut_gateway::{
 
 use crate::net::gateway_log::say;
 use crate::shared::log::{self, Level};
+
+/// Namespaces of a command besides its network.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Guest")]
+pub(crate) struct RunArgs {
+    /// With --run: processes, IPC, host name, /proc, /sys of its own
+    #[arg(long, requires = "run")]
+    pub isolate: bool,
+}
 
 /// Virtual machines as guests.
 #[derive(Args, Debug)]

@@ -16,7 +16,10 @@
 //! gateway's process if that has one thread, too, which saves loading a program; or a program of its own,
 //! whose standard input is the socket, and which gets the real one through it ([`inside`]). The command keeps
 //! the process, so its exit code and signals are those that the gateway's own caller sees. If the gateway
-//! dies, the command gets SIGTERM.
+//! dies, the command gets SIGTERM. With `--isolate`, the command has other namespaces, too, and another
+//! process passes these on (`inside/first.rs`).
+
+mod first;
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -43,8 +46,9 @@ pub const MAX_MTU: u16 = 65_520;
 
 const NOTSENT_LOWAT: &str = "/proc/sys/net/ipv4/tcp_notsent_lowat";
 
-/// The byte with which a message begins that brings the TUN; anything else is the text of an error.
-const TUN_FOLLOWS: u8 = 0;
+/// The byte with which a message begins that brings the TUN, or says that the command is isolated; anything
+/// else is the text of an error.
+const DONE: u8 = 0;
 
 /// Which namespace the guest is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +81,9 @@ pub struct Plan {
     pub search: Vec<String>,
     /// Ports may lead to the guest's own loopback addresses ([`Namespace::loopback`](crate::Namespace::loopback)).
     pub loopback: bool,
+    /// A new namespace has processes, IPC and a host name of its own, a `/proc` and a `/sys` that show no
+    /// others. It ends with the command and with the gateway.
+    pub isolate: bool,
 }
 
 impl Plan {
@@ -93,8 +100,15 @@ impl Plan {
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
         arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
         arguments.extend(self.search.iter().map(|domain| format!("search={domain}")));
-        arguments.extend(self.loopback.then(|| "loopback".to_owned()));
+        for (is_set, word) in [(self.loopback, "loopback"), (self.isolate, "isolate")] {
+            arguments.extend(is_set.then(|| word.to_owned()));
+        }
         arguments
+    }
+
+    /// Only a new namespace has mounts of its own.
+    pub(crate) fn isolates(&self) -> bool {
+        self.isolate && self.enter == Enter::New
     }
 
     /// # Errors
@@ -109,11 +123,13 @@ impl Plan {
             notsent_lowat: 0,
             search: Vec::new(),
             loopback: false,
+            isolate: false,
         };
         for argument in arguments {
             match argument.split_once('=') {
                 None if argument == "new" => {}
                 None if argument == "loopback" => plan.loopback = true,
+                None if argument == "isolate" => plan.isolate = true,
                 Some(("pid", pid)) => plan.enter = Enter::Process(pid.parse().map_err(|_| wrong(argument))?),
                 Some(("path", path)) => plan.enter = Enter::Path(path.to_owned()),
                 Some(("interface", name)) => name.clone_into(&mut plan.interface),
@@ -180,7 +196,7 @@ fn become_guest(
             let mut descriptors = vec![tun.as_fd()];
             descriptors.extend(sockets.iter().map(OwnedFd::as_fd));
             descriptors.extend(maker.as_ref().map(|(theirs, _)| theirs.as_fd()));
-            send(&gateway, &[TUN_FOLLOWS], &descriptors)?;
+            send(&gateway, &[DONE], &descriptors)?;
             // The gateway serves the TUN; the descriptors here are closed.
             drop((tun, sockets));
             if let Some((theirs, own)) = maker {
@@ -188,10 +204,7 @@ fn become_guest(
                 gateway = loopback::start(own, gateway);
             }
         }
-        Err(error) => {
-            send(&gateway, format!(" {error}").as_bytes(), &[])?;
-            return Ok(None);
-        }
+        Err(error) => return refuse(&gateway, &error),
     }
     // The gateway prepares meanwhile.
     if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
@@ -202,6 +215,12 @@ fn become_guest(
             Err(error) => eprintln!("taut: {RESOLV_CONF} stays as it is: {error}"),
         }
     }
+    // The processes above stay outside.
+    if plan.isolates()
+        && let Err(error) = first::isolate(&gateway)
+    {
+        return refuse(&gateway, &error);
+    }
     gateway.read_exact(&mut [0]).map_err(|_| io::Error::other("the gateway is gone"))?;
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -209,6 +228,11 @@ fn become_guest(
     command.args(arguments).stdin(stdin);
     let error = command.exec();
     Err(io::Error::new(error.kind(), format!("{program}: {error}")))
+}
+
+fn refuse(gateway: &UnixStream, why: &io::Error) -> io::Result<Option<Infallible>> {
+    send(gateway, format!(" {why}").as_bytes(), &[])?;
+    Ok(None)
 }
 
 fn build(plan: &Plan) -> io::Result<Tun> {
@@ -265,6 +289,6 @@ pub(crate) fn go(mut to: &UnixStream) -> io::Result<()> {
     to.write_all(&[0])
 }
 
-pub(crate) const fn brings_tun(message: &[u8]) -> bool {
-    matches!(message, [TUN_FOLLOWS, ..])
+pub(crate) const fn is_done(message: &[u8]) -> bool {
+    matches!(message, [DONE, ..])
 }

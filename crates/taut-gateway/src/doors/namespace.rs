@@ -14,7 +14,7 @@ use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
-use crate::doors::inside::{Plan, brings_tun, forked, go};
+use crate::doors::inside::{Plan, forked, go, is_done};
 use crate::doors::listening::Listening;
 use crate::doors::loopback::Loopback;
 use crate::sandbox::descriptors::{receive, send};
@@ -70,16 +70,18 @@ pub struct Opening {
     process: GuestProcess,
     control: UnixStream,
     mtu: u16,
+    isolates: bool,
 }
 
 impl Opening {
     /// Waits until the TUN is open.
     ///
     /// # Errors
-    /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.
+    /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process; with
+    /// [`Plan::isolate`], a `/proc` that this process may not show alone.
     pub fn wait(self) -> io::Result<Namespace> {
-        let Self { process, control, mtu } = self;
-        match Namespace::tun(&control) {
+        let Self { process, control, mtu, isolates } = self;
+        match Namespace::tun(&control, isolates) {
             Ok((tun, [sockets, lookups, maker])) => {
                 Ok(Namespace { tun, sockets, loopback: lookups.zip(maker), process, control, mtu })
             }
@@ -116,7 +118,12 @@ impl Namespace {
             Forked::Parent(pid) => {
                 // As the gateway would not see the child's.
                 drop(theirs);
-                Ok(Opening { process: GuestProcess { pid, _control: None }, control, mtu: plan.mtu })
+                Ok(Opening {
+                    process: GuestProcess { pid, _control: None },
+                    control,
+                    mtu: plan.mtu,
+                    isolates: plan.isolates(),
+                })
             }
         }
     }
@@ -136,17 +143,25 @@ impl Namespace {
             process.kill()?;
             return Err(error);
         }
-        Opening { process, control, mtu: plan.mtu }.wait()
+        Opening { process, control, mtu: plan.mtu, isolates: plan.isolates() }.wait()
     }
 
-    fn tun(control: &UnixStream) -> io::Result<(OwnedFd, [Option<OwnedFd>; 3])> {
+    fn tun(control: &UnixStream, isolates: bool) -> io::Result<(OwnedFd, [Option<OwnedFd>; 3])> {
+        let [tun, others @ ..] = Self::answer(control)?;
+        if isolates {
+            Self::answer(control)?;
+        }
+        Ok((tun.ok_or(io::ErrorKind::InvalidData)?, others))
+    }
+
+    /// The descriptors of a message, or the error that it brings.
+    fn answer(control: &UnixStream) -> io::Result<[Option<OwnedFd>; 4]> {
         let mut message = [0; 1_024];
-        let (len, [tun, others @ ..]) = receive(control, &mut message)?;
-        let message = &message[..len];
-        match tun {
-            Some(tun) if brings_tun(message) => Ok((tun, others)),
-            _ if len == 0 => Err(io::Error::other("the child ended before it opened the interface")),
-            _ => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
+        let (len, descriptors) = receive(control, &mut message)?;
+        match &message[..len] {
+            [] => Err(io::Error::other("the child ended before it opened the interface")),
+            message if is_done(message) => Ok(descriptors),
+            message => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
         }
     }
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use rustix::process::{WaitOptions, setsid, waitpid};
+use rustix::process::{DumpableBehavior, WaitOptions, set_dumpable_behavior, setsid, waitpid};
 use taut::device::sys::{Forked, exit_now, fork_alone};
 
 use crate::run::host_files::ResolvConf;
@@ -47,7 +47,10 @@ pub(crate) fn keep(gateway: &UnixStream, own: u64, server: IpAddr, search: &[Str
         waitpid(Some(pid), WaitOptions::empty())?;
         return Ok(());
     }
-    if let Ok(Forked::Child) = fork_alone() {
+    // It is a copy of the gateway's process, in the same user namespace as the guest's programs.
+    if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok()
+        && let Ok(Forked::Child) = fork_alone()
+    {
         _ = watch(gateway, own, server, search);
     }
     exit_now(0)

@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal as Number};
+use nix::sys::signal::{SigSet, Signal as Number, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{Pid, WaitOptions, wait};
 use rustix::thread::set_no_new_privs;
 use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::taut_control::place::{self, Bound, SocketFile};
@@ -238,11 +238,16 @@ fn retry_on_timeout<R>(mut read: impl FnMut() -> io::Result<R>) -> io::Result<R>
     }
 }
 
+/// An exit code as a shell has it.
+pub(crate) fn shell_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
 impl Tasks {
     fn signals(&self) -> SigSet {
         let mut all: SigSet = [Number::SIGINT, Number::SIGTERM, Number::SIGCHLD].into_iter().collect();
         if self.command.is_some() {
-            all.add(Number::SIGQUIT);
+            all.extend([Number::SIGQUIT, Number::SIGUSR1, Number::SIGUSR2, Number::SIGWINCH]);
         }
         if !self.ignores_hangup {
             all.add(Number::SIGHUP);
@@ -299,7 +304,8 @@ impl Supervisor {
             retry_on_intr(|| poll(&mut ends, None))?;
             let is_called = ends.get(1).is_some_and(|end| !end.revents().is_empty());
             while let Some(signal) = self.signals.read_signal()? {
-                self.signal(signal.ssi_signo);
+                // The codes of signals that processes send are not above 0 (sigaction(2)).
+                self.signal(signal.ssi_signo, signal.ssi_code > 0);
             }
             if is_called && !self.answer() {
                 self.calls = None;
@@ -319,32 +325,24 @@ impl Supervisor {
             };
             eprintln!("taut: the gateway ended {why} ({signal})");
         }
-        // As a shell has it.
-        let code =
-            |status: ExitStatus| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         match self.command {
-            Some(command) if worker.success() => code(command),
-            _ => code(worker),
+            Some(command) if worker.success() => shell_code(command),
+            _ => shell_code(worker),
         }
     }
 
-    fn signal(&self, number: u32) {
-        let pass_on = |signal| {
-            // It may have ended just now.
-            _ = self.tasks.command.map(|command| kill_process(command, signal));
-        };
-        let is_there = self.tasks.command.is_some();
-        match Number::try_from(number.cast_signed()) {
-            Ok(Number::SIGHUP) if self.tasks.config.is_some() => {
+    fn signal(&self, number: u32, is_of_kernel: bool) {
+        match (Number::try_from(number.cast_signed()), self.tasks.command) {
+            (Ok(Number::SIGHUP), _) if self.tasks.config.is_some() => {
                 let file = self.tasks.config.as_ref().and_then(|path| File::open(path).ok());
                 self.order(RELOAD, file.as_ref());
             }
-            Ok(Number::SIGHUP) if is_there => pass_on(Signal::HUP),
-            Ok(Number::SIGTERM) if is_there => pass_on(Signal::TERM),
             // A terminal's go to the command, too.
-            Ok(Number::SIGINT | Number::SIGQUIT) if is_there => {}
-            Ok(Number::SIGINT | Number::SIGTERM | Number::SIGHUP) => self.order(END, None),
-            _ => {}
+            (Ok(Number::SIGINT | Number::SIGQUIT | Number::SIGWINCH), Some(_)) if is_of_kernel => {}
+            (Ok(Number::SIGCHLD) | Err(_), _) => {}
+            // It may have ended just now.
+            (Ok(other), Some(command)) => _ = kill(nix::unistd::Pid::from_raw(command.as_raw_pid()), other),
+            (Ok(_), None) => self.order(END, None),
         }
     }
 
