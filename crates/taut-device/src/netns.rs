@@ -98,24 +98,22 @@ impl AsFd for Namespace {
 /// [`io::ErrorKind::InvalidInput`] when the process already has a second thread: call it at the start of `main`.
 /// [`io::ErrorKind::PermissionDenied`] when users may not make user namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
-    become_root(unshare::new_user_and_network)
-}
-
-/// [`become_root_in_user_namespace`] with a mount namespace, too: what is mounted from then on, no other
-/// process sees.
-///
-/// # Errors
-/// Those of [`become_root_in_user_namespace`].
-pub fn become_root_with_own_mounts() -> io::Result<()> {
-    become_root(unshare::new_user_network_and_mounts)
-}
-
-fn become_root(unshare: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
-    unshare().map_err(explain)?;
+    unshare::new_user_and_network().map_err(explain)?;
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+    Interface::open("lo")?.set_up()
+}
+
+/// [`become_root_in_user_namespace`] with a mount namespace, too: what is mounted from then on, no other
+/// process sees. `map` gives the namespace its users and groups; this process has all capabilities already.
+///
+/// # Errors
+/// Those of [`become_root_in_user_namespace`], and of `map`.
+pub fn become_owner(map: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    unshare::new_user_network_and_mounts().map_err(explain)?;
+    map()?;
     Interface::open("lo")?.set_up()
 }
 

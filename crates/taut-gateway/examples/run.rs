@@ -37,10 +37,12 @@ fn run(command: &[String]) -> io::Result<i32> {
         search: Vec::new(),
         loopback: false,
         isolate: false,
+        keep_user: false,
     };
     let mut program = Command::new("/proc/self/exe");
     program.arg("--inside").args(plan.arguments()).arg("--").args(command);
     let namespace = Namespace::open(program, &plan)?;
+    namespace.warnings().iter().for_each(|warning| eprintln!("{warning}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stack = namespace.stack(Stack::builder().address("10.0.2.2/24"))?;

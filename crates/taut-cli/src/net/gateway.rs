@@ -307,7 +307,7 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
     let mut namespace = None;
     if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
         // Files of the guest's process.
-        namespace = opening.take().map(Opening::wait).transpose()?;
+        namespace = opening.take().map(wait).transpose()?;
     }
     let listening = listening(args, namespace.as_mut())?;
     let mut builder = Stack::builder();
@@ -326,6 +326,15 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
     // pasta's and slirp4netns's manners have a place already.
     args.manner().ends_with(args.netns.as_deref());
     Ok(Opened { opening, namespace, listening, builder, out })
+}
+
+/// Waits for the guest's interface, and logs what does not work.
+fn wait(opening: Opening) -> std::io::Result<Namespace> {
+    let namespace = opening.wait()?;
+    for warning in namespace.warnings() {
+        say(Level::Warn, "guest", warning);
+    }
+    Ok(namespace)
 }
 
 /// Runs `taut gateway` until its guest ends.
@@ -358,7 +367,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let runtime = runtime(args.threads)?;
     // Its interface was opened meanwhile.
     if let Some(opening) = opening {
-        namespace = Some(opening.wait()?);
+        namespace = Some(wait(opening)?);
     }
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
@@ -505,6 +514,7 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         search: args.machine.search.clone(),
         loopback: !(args.tcp.is_empty() && args.udp.is_empty()),
         isolate: args.own.isolate,
+        keep_user: args.own.keep_user,
     };
     Ok(Namespace::fork(&plan, &args.command)?)
 }

@@ -24,6 +24,9 @@ pub(crate) struct RunArgs {
     /// With --run: processes, IPC, host name, /proc, /sys of its own
     #[arg(long, requires = "run")]
     pub isolate: bool,
+    /// With --run: keep your user and group, instead of root
+    #[arg(long, requires = "run")]
+    pub keep_user: bool,
 }
 
 /// Virtual machines as guests.

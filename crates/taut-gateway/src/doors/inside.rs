@@ -20,6 +20,7 @@
 //! process passes these on (`inside/first.rs`).
 
 mod first;
+mod ids;
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -32,7 +33,6 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
 use crate::doors::loopback;
@@ -49,11 +49,13 @@ const NOTSENT_LOWAT: &str = "/proc/sys/net/ipv4/tcp_notsent_lowat";
 /// The byte with which a message begins that brings the TUN, or says that the command is isolated; anything
 /// else is the text of an error.
 const DONE: u8 = 0;
+/// The longest message.
+pub(crate) const LONGEST: usize = 1_024;
 
 /// Which namespace the guest is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enter {
-    /// A new one, in which this user is root.
+    /// A new one, in which this user is root or [keeps its number](Plan::keep_user).
     New,
     /// That of a process, and its user namespace.
     Process(u32),
@@ -84,6 +86,8 @@ pub struct Plan {
     /// A new namespace has processes, IPC and a host name of its own, a `/proc` and a `/sys` that show no
     /// others. It ends with the command and with the gateway.
     pub isolate: bool,
+    /// In a new namespace, the user and group keep their numbers, and the command has no capability.
+    pub keep_user: bool,
 }
 
 impl Plan {
@@ -100,7 +104,8 @@ impl Plan {
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
         arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
         arguments.extend(self.search.iter().map(|domain| format!("search={domain}")));
-        for (is_set, word) in [(self.loopback, "loopback"), (self.isolate, "isolate")] {
+        let flags = [(self.loopback, "loopback"), (self.isolate, "isolate"), (self.keep_user, "keep-user")];
+        for (is_set, word) in flags {
             arguments.extend(is_set.then(|| word.to_owned()));
         }
         arguments
@@ -124,12 +129,14 @@ impl Plan {
             search: Vec::new(),
             loopback: false,
             isolate: false,
+            keep_user: false,
         };
         for argument in arguments {
             match argument.split_once('=') {
                 None if argument == "new" => {}
                 None if argument == "loopback" => plan.loopback = true,
                 None if argument == "isolate" => plan.isolate = true,
+                None if argument == "keep-user" => plan.keep_user = true,
                 Some(("pid", pid)) => plan.enter = Enter::Process(pid.parse().map_err(|_| wrong(argument))?),
                 Some(("path", path)) => plan.enter = Enter::Path(path.to_owned()),
                 Some(("interface", name)) => name.clone_into(&mut plan.interface),
@@ -187,33 +194,19 @@ fn become_guest(
     plan: &Plan,
     command: &[String],
 ) -> io::Result<Option<Infallible>> {
-    match build(plan) {
-        Ok(tun) => {
-            // Without the first there is no `-u auto`, without both no way to the guest's loopback, and all
-            // else works.
-            let sockets: Vec<OwnedFd> = [(); 2].iter().map_while(|()| sock_diag::open().ok()).collect();
-            let maker = if plan.loopback && sockets.len() == 2 { UnixStream::pair().ok() } else { None };
-            let mut descriptors = vec![tun.as_fd()];
-            descriptors.extend(sockets.iter().map(OwnedFd::as_fd));
-            descriptors.extend(maker.as_ref().map(|(theirs, _)| theirs.as_fd()));
-            send(&gateway, &[DONE], &descriptors)?;
-            // The gateway serves the TUN; the descriptors here are closed.
-            drop((tun, sockets));
-            if let Some((theirs, own)) = maker {
-                drop(theirs);
-                gateway = loopback::start(own, gateway);
-            }
-        }
+    let mut warnings = Vec::new();
+    let tun = match build(plan, &mut warnings) {
+        Ok(tun) => tun,
         Err(error) => return refuse(&gateway, &error),
-    }
+    };
+    let names = give_names(plan, &mut warnings);
     // The gateway prepares meanwhile.
-    if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
-        // A program with an address of its own for names may not need it.
-        match resolv_conf::give(server, &plan.search) {
-            // Without it all works until the host has another file.
-            Ok(own) => _ = resolv_conf::keep(&gateway, own, server, &plan.search),
-            Err(error) => eprintln!("taut: {RESOLV_CONF} stays as it is: {error}"),
-        }
+    if let Some(maker) = hand_over(&gateway, plan, tun, &warnings)? {
+        gateway = loopback::start(maker, gateway);
+    }
+    if let Some((server, own)) = names {
+        // Without it all works until the host has another file.
+        _ = resolv_conf::keep(&gateway, own, server, &plan.search);
     }
     // The processes above stay outside.
     if plan.isolates()
@@ -230,14 +223,51 @@ fn become_guest(
     Err(io::Error::new(error.kind(), format!("{program}: {error}")))
 }
 
+/// A `resolv.conf` of the guest's own, in a new namespace, with the number of its file system.
+fn give_names(plan: &Plan, warnings: &mut Vec<String>) -> Option<(IpAddr, u64)> {
+    let server = plan.name_server.filter(|_| plan.enter == Enter::New)?;
+    match resolv_conf::give(server, &plan.search) {
+        Ok(own) => Some((server, own)),
+        Err(error) => {
+            // A program with an address of its own for names may not need it.
+            warnings.push(format!("{RESOLV_CONF} stays as it is: {error}"));
+            None
+        }
+    }
+}
+
+/// Sends the gateway the TUN, sockets and warnings, and closes them here. Returns the end of the process that
+/// makes sockets.
+fn hand_over(
+    gateway: &UnixStream,
+    plan: &Plan,
+    tun: Tun,
+    warnings: &[String],
+) -> io::Result<Option<UnixStream>> {
+    // Without the first there is no `-u auto`, without both no way to the guest's loopback, and all else
+    // works.
+    let sockets: Vec<OwnedFd> = [(); 2].iter().map_while(|()| sock_diag::open().ok()).collect();
+    let maker = if plan.loopback && sockets.len() == 2 { UnixStream::pair().ok() } else { None };
+    let mut descriptors = vec![tun.as_fd()];
+    descriptors.extend(sockets.iter().map(OwnedFd::as_fd));
+    descriptors.extend(maker.as_ref().map(|(theirs, _)| theirs.as_fd()));
+    let message = [&[DONE], warnings.join("\n").as_bytes()].concat();
+    send(gateway, &message[..message.len().min(LONGEST)], &descriptors)?;
+    drop(tun);
+    Ok(maker.map(|(_, own)| own))
+}
+
 fn refuse(gateway: &UnixStream, why: &io::Error) -> io::Result<Option<Infallible>> {
     send(gateway, format!(" {why}").as_bytes(), &[])?;
     Ok(None)
 }
 
-fn build(plan: &Plan) -> io::Result<Tun> {
+fn build(plan: &Plan, warnings: &mut Vec<String>) -> io::Result<Tun> {
     match &plan.enter {
-        Enter::New => become_root_with_own_mounts()?,
+        Enter::New => {
+            let missing = ids::become_owner(plan.keep_user)?;
+            warnings.extend(missing.map(|why| format!("the guest has no other users: {why}")));
+        }
         Enter::Process(pid) => {
             let file = |kind: &str| open(&format!("/proc/{pid}/ns/{kind}"));
             let (user, network) = (file("user")?, file("net")?);
@@ -261,7 +291,7 @@ fn build(plan: &Plan) -> io::Result<Tun> {
         && let Err(error) = limit_unsent(plan.notsent_lowat)
     {
         // Then blocks of a bulk sender wait for longer, and all else works.
-        eprintln!("taut: {NOTSENT_LOWAT} stays as it is: {error}");
+        warnings.push(format!("{NOTSENT_LOWAT} stays as it is: {error}"));
     }
     Ok(tun)
 }
@@ -289,6 +319,6 @@ pub(crate) fn go(mut to: &UnixStream) -> io::Result<()> {
     to.write_all(&[0])
 }
 
-pub(crate) const fn is_done(message: &[u8]) -> bool {
-    matches!(message, [DONE, ..])
+pub(crate) const fn is_done(first: u8) -> bool {
+    first == DONE
 }

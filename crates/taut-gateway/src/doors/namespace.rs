@@ -14,7 +14,7 @@ use taut::device::sys::{Forked, exit_now, fork_alone};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
-use crate::doors::inside::{Plan, forked, go, is_done};
+use crate::doors::inside::{LONGEST, Plan, forked, go, is_done};
 use crate::doors::listening::Listening;
 use crate::doors::loopback::Loopback;
 use crate::sandbox::descriptors::{receive, send};
@@ -30,6 +30,7 @@ pub struct Namespace {
     process: GuestProcess,
     control: UnixStream,
     mtu: u16,
+    warnings: Vec<String>,
 }
 
 /// The process of a guest: the command, when it has begun.
@@ -82,8 +83,9 @@ impl Opening {
     pub fn wait(self) -> io::Result<Namespace> {
         let Self { process, control, mtu, isolates } = self;
         match Namespace::tun(&control, isolates) {
-            Ok((tun, [sockets, lookups, maker])) => {
-                Ok(Namespace { tun, sockets, loopback: lookups.zip(maker), process, control, mtu })
+            Ok((tun, [sockets, lookups, maker], warnings)) => {
+                let loopback = lookups.zip(maker);
+                Ok(Namespace { tun, sockets, loopback, process, control, mtu, warnings })
             }
             Err(error) => {
                 // In a sandbox it is another process's child, which ends by itself.
@@ -146,29 +148,38 @@ impl Namespace {
         Opening { process, control, mtu: plan.mtu, isolates: plan.isolates() }.wait()
     }
 
-    fn tun(control: &UnixStream, isolates: bool) -> io::Result<(OwnedFd, [Option<OwnedFd>; 3])> {
-        let [tun, others @ ..] = Self::answer(control)?;
+    fn tun(control: &UnixStream, isolates: bool) -> io::Result<(OwnedFd, [Option<OwnedFd>; 3], Vec<String>)> {
+        let ([tun, others @ ..], warnings) = Self::answer(control)?;
         if isolates {
             Self::answer(control)?;
         }
-        Ok((tun.ok_or(io::ErrorKind::InvalidData)?, others))
+        Ok((tun.ok_or(io::ErrorKind::InvalidData)?, others, warnings))
     }
 
-    /// The descriptors of a message, or the error that it brings.
-    fn answer(control: &UnixStream) -> io::Result<[Option<OwnedFd>; 4]> {
-        let mut message = [0; 1_024];
+    /// The descriptors and lines of a message, or the error that it brings.
+    fn answer(control: &UnixStream) -> io::Result<([Option<OwnedFd>; 4], Vec<String>)> {
+        let mut message = [0; LONGEST];
         let (len, descriptors) = receive(control, &mut message)?;
-        match &message[..len] {
-            [] => Err(io::Error::other("the child ended before it opened the interface")),
-            message if is_done(message) => Ok(descriptors),
-            message => Err(io::Error::other(String::from_utf8_lossy(message).trim().to_owned())),
+        let (first, text) = message[..len]
+            .split_first()
+            .ok_or_else(|| io::Error::other("the child ended before it opened the interface"))?;
+        let text = String::from_utf8_lossy(text);
+        if is_done(*first) {
+            return Ok((descriptors, text.lines().map(str::to_owned).collect()));
         }
+        Err(io::Error::other(text.trim().to_owned()))
     }
 
     /// The process that becomes the command.
     #[must_use]
     pub const fn pid(&self) -> Pid {
         self.process.pid()
+    }
+
+    /// Sentences about parts of the namespace that do not work.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Builds a stack on the TUN. Must be called in a tokio runtime, whose task the stack is.

@@ -6,11 +6,11 @@
 //! looks once a second, and mounts the file again, with the host's new domains and options. It is no child of
 //! the command, which may wait for all of its children, and ends with the gateway. Called by `inside.rs`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -35,7 +35,10 @@ pub(crate) fn give(server: IpAddr, search: &[String]) -> io::Result<u64> {
     let place = Path::new(if Path::new("/mnt").is_dir() { "/mnt" } else { "/tmp" });
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?;
     let file = place.join("resolv.conf");
-    let mounted = fs::write(&file, text).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
+    // Every user of the guest's reads it, whatever the mask of the gateway's caller.
+    let written =
+        fs::write(&file, text).and_then(|()| fs::set_permissions(&file, Permissions::from_mode(0o644)));
+    let mounted = written.and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
     let number = fs::metadata(&file).map(|file| file.dev());
     unmount(place, UnmountFlags::DETACH)?;
     mounted.and(number)

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal as Number, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -340,8 +341,13 @@ impl Supervisor {
             // A terminal's go to the command, too.
             (Ok(Number::SIGINT | Number::SIGQUIT | Number::SIGWINCH), Some(_)) if is_of_kernel => {}
             (Ok(Number::SIGCHLD) | Err(_), _) => {}
-            // It may have ended just now.
-            (Ok(other), Some(command)) => _ = kill(nix::unistd::Pid::from_raw(command.as_raw_pid()), other),
+            (Ok(other), Some(command)) => {
+                let sent = kill(nix::unistd::Pid::from_raw(command.as_raw_pid()), other);
+                // It has become another user. Otherwise it may have ended just now.
+                if sent == Err(Errno::EPERM) && other == Number::SIGTERM {
+                    self.order(END, None);
+                }
+            }
             (Ok(_), None) => self.order(END, None),
         }
     }

@@ -1,6 +1,8 @@
-//! The command of `taut gateway --run`, and its own namespaces besides its network: GW-210 to 214 of
+//! The command of `taut gateway --run`, and its own namespaces besides its network: GW-210 to 217 of
 //! `docs/spec/gateway.md`, CONF-40 of `docs/spec/confinement.md`.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -167,4 +169,120 @@ fn conf_40_an_isolated_guest_cannot_look_into_the_gateways_processes() {
     let (seen, log, _) = inside(&lab, &["--isolate", "-t", "8080:80"], script);
     // Its own shell alone, by the host's number, although the host's processes can be seen there.
     assert_eq!(seen, "sh\n", "{log}");
+}
+
+/// Everybody may open a TUN here, and a user has further ids, in a mount namespace of root's.
+const TESTER: &str = "set -e
+    mount -t tmpfs -o mode=0777 none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && cp \"$0\" /dev/net/taut
+    cp -a /etc /dev/net/etc && mount --bind /dev/net/etc /etc && chmod 755 /dev/net/taut
+    echo tester:x:1234:1234::/:/bin/sh >> /etc/passwd && echo tester:x:1234: >> /etc/group
+    echo tester:100000:65536 > /etc/subuid && cat /etc/subuid > /etc/subgid && cd / && umask 077
+    user=\"$(command -v setpriv) --reuid 1234 --regid 1234 --clear-groups\"
+    taut=\"/dev/net/taut gateway --run --control none\"\n";
+
+/// The command line of a script with these words.
+fn as_tester(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &format!("{TESTER}{script}"), env!("CARGO_BIN_EXE_taut")]);
+    command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+const PROGRAMS: [&str; 8] = ["unshare", "mount", "mknod", "setpriv", "newuidmap", "newgidmap", "id", "stat"];
+
+/// Words of the output, and the errors.
+fn words(lab: &Lab, script: &str) -> (String, String) {
+    let (out, log, code) = said(&lab.output(&mut as_tester(script)));
+    assert_eq!(code, Some(0), "{log}");
+    (out.split_whitespace().collect::<Vec<_>>().join(" "), log)
+}
+
+#[test]
+fn gw_215_a_command_keeps_its_user_and_has_no_capability() {
+    let Some(lab) = lab("run-keep", &PROGRAMS) else { return };
+    let show = "id -u; id -g; cat /proc/self/uid_map /proc/self/gid_map; grep CapEff /proc/self/status; ls /sys/class/net";
+    for options in ["--keep-user", "--keep-user --isolate"] {
+        let script = format!(": > /etc/subuid; $user $taut {options} -- sh -c '{show}' | head -c 1000");
+        let (seen, log) = words(&lab, &script);
+        let expected = "1234 1234 1234 1234 1 1234 1234 1 CapEff: 0000000000000000";
+        assert!(seen.starts_with(expected), "{seen}{log}");
+        assert!(!options.contains("isolate") || seen.ends_with(" lo taut0"), "{seen}{log}");
+    }
+    // With further users, and as root: its number stays in any case.
+    let (seen, log) = words(&lab, "$user $taut --keep-user -- sh -c 'id -u; cat /proc/self/uid_map'");
+    assert_eq!(seen, "1234 1234 1234 1 0 100000 1234 1235 101234 64302", "{log}");
+    assert_eq!(inside(&lab, &["--keep-user"], "id -u").0, "0\n");
+}
+
+#[test]
+fn gw_216_a_user_with_further_ids_has_them_inside() {
+    let Some(lab) = lab("run-ids", &PROGRAMS) else { return };
+    // A file of another user's, who also reads the name server; and the owner outside.
+    let own = "cat /proc/self/uid_map /proc/self/gid_map; : > /dev/net/file; chown 33:33 /dev/net/file
+               setpriv --reuid 33 --regid 33 --clear-groups cat /etc/resolv.conf | head -n 1; stat -c %u:%g /dev/net/file";
+    let (seen, log) = words(&lab, &format!("$user $taut -- sh -c '{own}'; stat -c %u:%g /dev/net/file"));
+    let ids = "0 1234 1 1 100000 65536";
+    assert_eq!(seen, format!("{ids} {ids} nameserver 10.0.2.2 33:33 100032:100032"), "{log}");
+    // A command that becomes another user gets no signal of the gateway's, which ends.
+    let script = "$user $taut -- setpriv --reuid 33 --regid 33 --clear-groups sh -c 'echo $$; exec sleep 1000' > /dev/net/out &
+                  until [ -s /dev/net/out ]; do sleep 0.05; done; kill -TERM $!; wait $!; echo $?; kill $(cat /dev/net/out)";
+    assert_eq!(words(&lab, script).0, "0");
+    // Without ranges, programs or the right to use them, and where they fail: one's own alone.
+    let fails = "printf '#!/bin/sh\\necho newuidmap: no >&2; exit 1\\n' > /dev/net/newuidmap
+                 chmod 755 /dev/net/newuidmap; PATH=/dev/net:$PATH";
+    for (before, why) in [
+        (": > /etc/subgid", ""),
+        ("PATH=/nowhere", ""),
+        ("user=\"$user --no-new-privs\"", ""),
+        (fails, "the guest has no other users: newuidmap: no\n"),
+    ] {
+        let (seen, log) =
+            words(&lab, &format!("{before}; $user $taut -- /bin/cat /proc/self/uid_map /proc/self/gid_map"));
+        assert_eq!(seen, "0 1234 1 0 1234 1", "{before}: {log}");
+        assert!(
+            log.ends_with(why) && (!why.is_empty() || !log.contains("no other users")),
+            "{before}: {log}"
+        );
+    }
+}
+
+#[test]
+fn gw_217_nginx_serves_through_a_port_with_workers_of_another_user() {
+    let Some(lab) = lab("run-nginx", &[&PROGRAMS[..], &["nginx"]].concat()) else { return };
+    let script = "mkdir -m 755 /dev/net/www && printf page > /dev/net/www/index.html
+        cat > /dev/net/nginx.conf <<'END'
+daemon off; user www-data; worker_processes 2; pid /dev/net/www/pid; error_log stderr; events {}
+http { access_log off; client_body_temp_path /dev/net/www/body; proxy_temp_path /dev/net/www/proxy;
+fastcgi_temp_path /dev/net/www/fcgi; uwsgi_temp_path /dev/net/www/uwsgi; scgi_temp_path /dev/net/www/scgi;
+server { listen 80; root /dev/net/www; } }
+END
+        chown -R 1234:1234 /dev/net/www /dev/net/nginx.conf
+        exec $user $taut --isolate -t 8080:80 -- sh -c 'chown -R www-data /dev/net/www
+            chmod 400 /dev/net/www/index.html; exec /usr/sbin/nginx -e stderr -c /dev/net/nginx.conf'";
+    let log = lab.dir.join("log");
+    let mut command = as_tester(script);
+    let mut running = lab.spawn(command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()));
+    let mut page = String::new();
+    eventually(&format!("a page; {}", log.display()), || {
+        let Ok(mut client) = lab.kernel.enter(|| TcpStream::connect("127.0.0.1:8080")).unwrap() else {
+            return false;
+        };
+        page.clear();
+        let asked = client.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        asked.and_then(|()| client.read_to_string(&mut page)).is_ok_and(|len| len > 0)
+    });
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.ends_with("\r\n\r\npage"), "{page}");
+    // A worker has read it, by the number of www-data inside, which is 33 on Debian: the 33rd of the range.
+    let status = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_worker = |pid: &String| {
+        let status = status(pid);
+        status.contains("Name:\tnginx\n") && status.contains("Uid:\t100032\t100032\t100032\t100032\n")
+    };
+    let all = || {
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    eventually("two workers", || all().filter(is_worker).count() == 2);
+    running.signal("TERM");
+    assert_eq!(running.wait(), Some(0), "{}", std::fs::read_to_string(&log).unwrap());
+    eventually("its workers have ended", || !all().any(|pid| is_worker(&pid)));
 }
