@@ -160,7 +160,7 @@ fn drop_in(definitions: &[Definition], found: net::drop_in::DropIn) -> ExitCode 
     let net::drop_in::DropIn { arguments, manner } = found;
     main_by(arguments, definitions, GatewayCli::command(), renamed, |cli: &GatewayCli, _| {
         let GatewayCommand::Gateway(args) = &cli.command;
-        args.begin(manner)?;
+        args.stand_in(manner);
         net::gateway::run(args)
     })
 }

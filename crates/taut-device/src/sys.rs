@@ -47,16 +47,19 @@ pub fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
 }
 
 /// A copy of a descriptor that this process has inherited from the program that started it, by its number. The
-/// original stays open.
+/// original stays open here. Programs that this one starts get neither, except for the standard streams.
 ///
 /// # Errors
 /// When there is no such descriptor.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the call has no pointers, and what it returns belongs to nobody else.
+    // SAFETY: the calls have no pointers, and the copy belongs to nobody else.
     unsafe {
         let copy = libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3);
         check(copy)?;
+        if number > libc::STDERR_FILENO {
+            check(libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC))?;
+        }
         Ok(OwnedFd::from_raw_fd(copy))
     }
 }

@@ -18,7 +18,7 @@ use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Live, Login, Namespace,
     Opening, Resolver, Server, Settings, Socks5, name_server,
-    sandbox::{CapabilitySet, Needs, Order, Orders, Tasks},
+    sandbox::{Caller, CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,11 +40,14 @@ use crate::shared::log::{self, Level, LogArgs};
 
 /// Gives a command, container or VM network access without root
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
     taut gateway ctl flows; taut gateway rules-from log   # each has a --help\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)")]
+    Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)"
+)]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
     #[arg(help_heading = "Guest", long, group = "way-in", requires = "command")]
@@ -104,6 +107,12 @@ pub(crate) struct GatewayArgs {
     /// Threads that carry flows
     #[arg(help_heading = "Operation", long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// Print help
+    #[arg(help_heading = "Operation", long, short, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Write a line to this descriptor when the guest can connect
+    #[arg(help_heading = "Operation", long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+    ready_fd: Option<i32>,
     /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
@@ -173,12 +182,9 @@ impl GatewayArgs {
             .settings(&config, Settings { own, sources, dns_at, mapped, decisions, ..Settings::default() })
     }
 
-    /// Begins and ends in this manner.
-    ///
-    /// # Errors
-    /// Those of [`Manner::begin`].
-    pub(crate) fn begin(&self, manner: Manner) -> anyhow::Result<()> {
-        self.manner.get_or_init(|| manner).begin()
+    /// Begins and ends in this manner, when it runs.
+    pub(crate) fn stand_in(&self, manner: Manner) {
+        self.manner.get_or_init(|| manner);
     }
 
     fn manner(&self) -> &Manner {
@@ -342,6 +348,7 @@ fn wait(opening: Opening) -> std::io::Result<Namespace> {
 /// # Errors
 /// When the guest's network cannot be made, or disappears.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
+    args.manner().begin(args.ready_fd)?;
     let pairs = gateway_addresses::pairs(&args.guest, &args.gateway, args.tun.is_some())?;
     let (settings, forwards, resolver) = (args.settings(&pairs)?, args.forwards()?, name_servers(&args.dns)?);
     if args.rules.show(&settings)? {
@@ -371,6 +378,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
+        let ways = orders.as_ref().zip(control.outside.as_deref());
         let (way, resolver) = args.way(out, resolver)?;
         let server = GatewayArgs::server(settings, resolver);
         let live = Live::new(&server, guest(&pairs)?, args.client_address);
@@ -378,7 +386,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         if let Some(machine) = machine {
             forward()?;
             let serving = serve_machines(&control, machine, &live, (way, doors));
-            return serve_until(args, &server, orders.as_ref(), serving).await.map(|()| None);
+            return serve_until(args, &server, ways, serving).await.map(|()| None);
         }
         let builder = live.observed(control.apply(builder)?);
         let stack = match &namespace {
@@ -405,19 +413,19 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             let end = tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from));
             Err::<(), _>(end.unwrap_or_else(|| anyhow::anyhow!("the gateway ended")))
         };
-        if let Some(orders) = &orders {
+        if ways.is_some() {
             // While it is there, the guest keeps its `resolv.conf`.
             let _guest = namespace.map(Namespace::start).transpose()?;
             if !args.run {
                 log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
             }
-            return serve_until(args, &server, Some(orders), failed).await.map(|()| None);
+            return serve_until(args, &server, ways, failed).await.map(|()| None);
         }
         let reload = args.reload(&server);
         match namespace {
             Some(namespace) if args.run => {
                 tokio::select! {
-                    code = command_ended(namespace, args.file.config.is_some()) => code.map(Some),
+                    code = command_ended(namespace, args.manner(), args.file.config.is_some()) => code.map(Some),
                     never = reload => never.map(|never| match never {}),
                     error = failed => error.map(|()| None),
                 }
@@ -425,10 +433,11 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             namespace => {
                 namespace.map(Namespace::start).transpose()?.map(GuestProcess::wait).transpose()?;
                 log::notice(Level::Info, "serving", &format!("the gateway is at {}", own_names(&pairs)));
-                serve_until(args, &server, None, failed).await.map(|()| None)
+                serve_until(args, &server, ways, failed).await.map(|()| None)
             }
         }
     })?;
+    args.manner().stopping();
     // Flows that wait for somebody would be waited for.
     runtime.shutdown_background();
     match code {
@@ -437,14 +446,23 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
 }
 
+fn runtime(threads: u16) -> std::io::Result<tokio::runtime::Runtime> {
+    if threads > 1 {
+        return tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.into())
+            .enable_all()
+            .build();
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
 /// Serves until this process is asked to end, by a signal or by the process outside.
 async fn serve_until(
     args: &GatewayArgs,
     server: &Server,
-    orders: Option<&Orders>,
+    outside: Option<(&Orders, &Caller)>,
     serving: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    args.manner().ready();
     let serving = async {
         tokio::select! {
             end = serving => end,
@@ -454,14 +472,16 @@ async fn serve_until(
             }
         }
     };
-    let Some(orders) = orders else {
+    let Some((orders, caller)) = outside else {
         let asked = ended_by_signal(args.file.config.is_some())?;
+        args.manner().ready(None);
         return tokio::select! {
             () = asked => Ok(()),
             never = args.reload(server) => never.map(|never| match never {}),
             end = serving => end,
         };
     };
+    args.manner().ready(Some(caller));
     let obeyed = async {
         loop {
             match orders.next().await {
@@ -553,7 +573,8 @@ fn listening(
 
 /// Before the runtime has threads, and after the guest's process has begun.
 fn confine(args: &GatewayArgs, forwards: &[Forward], command: Option<Pid>) -> anyhow::Result<Inside> {
-    let tasks = Tasks { command, config: args.file.config.clone(), ..Tasks::default() };
+    let (config, notify) = (args.file.config.clone(), args.manner().take_notify());
+    let tasks = Tasks { command, config, notify, ..Tasks::default() };
     let needs =
         Needs { keep: args.kept_capabilities(forwards), paths: args.machine.has_paths(), ..Needs::default() };
     confined::close(&args.control, tasks, needs)

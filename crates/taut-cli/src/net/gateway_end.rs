@@ -5,6 +5,7 @@ use futures_util::future::Either;
 use taut_gateway::Namespace;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::net::drop_in::manner::Manner;
 use crate::shared::interrupt;
 
 /// As [`interrupt::asked_to_end`], but a hangup does not end the process if it reloads the configuration.
@@ -20,7 +21,11 @@ pub(crate) fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<impl Futu
 
 /// Runs the command, and passes signals on that only this process has got: those of a terminal go to the
 /// command, too.
-pub(crate) async fn command_ended(namespace: Namespace, hangup_is_ours: bool) -> anyhow::Result<i32> {
+pub(crate) async fn command_ended(
+    namespace: Namespace,
+    manner: &Manner,
+    hangup_is_ours: bool,
+) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
     // Before the command starts: a signal may come as soon as it does.
     let [mut interrupt, mut quit, mut terminate, mut hangup, mut first, mut second] = [
@@ -31,6 +36,7 @@ pub(crate) async fn command_ended(namespace: Namespace, hangup_is_ours: bool) ->
         signal(SignalKind::user_defined1())?,
         signal(SignalKind::user_defined2())?,
     ];
+    manner.ready(None);
     let command = namespace.start()?;
     let pid = command.pid();
     let mut ended = tokio::task::spawn_blocking(move || command.wait());

@@ -39,6 +39,7 @@ use crate::doors::loopback;
 use crate::doors::resolv_conf::{self, RESOLV_CONF};
 use crate::doors::sock_diag;
 use crate::sandbox::descriptors::{receive, send};
+use crate::sandbox::notify;
 
 /// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
 /// 65,535 bytes long.
@@ -218,7 +219,7 @@ fn become_guest(
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(stdin);
+    command.args(arguments).stdin(stdin).env_remove(notify::VARIABLE);
     let error = command.exec();
     Err(io::Error::new(error.kind(), format!("{program}: {error}")))
 }

@@ -22,6 +22,7 @@ mod calls;
 pub(crate) mod descriptors;
 #[cfg(feature = "hostile")]
 pub mod hostile;
+pub(crate) mod notify;
 pub mod outside;
 mod root;
 
@@ -40,6 +41,7 @@ use rustix::thread::{
 };
 
 use calls::Side;
+pub use notify::Notify;
 pub use outside::{Caller, Order, Orders, Outside, Tasks};
 
 /// The limits that this kernel enforces.

@@ -9,9 +9,10 @@
 //!       the file, open for reading          ──────────▶
 //!     the control socket                    ◀─ calls ─── a byte
 //!       listening, or connected             ──────────▶
+//!     the service manager gets READY=1      ◀─ calls ─── a byte
 //! ```
 //!
-//! A request is one of five bytes, so a gateway that was taken over gets no other file. The process is the
+//! A request is one of six bytes, so a gateway that was taken over gets no other file. The process is the
 //! one that the caller has started: its number, its exit code, its signals. If it ends, the gateway ends; if
 //! the gateway ends, so does it. Called by the commands through [`Outside::split`].
 
@@ -40,6 +41,7 @@ use tokio::io::Interest;
 
 use super::calls::{self, Side};
 use super::descriptors::{receive, send};
+use super::notify::Notify;
 use super::{CapabilitySet, close_files, drop_capabilities, root};
 
 /// How long the gateway waits for an answer. A process outside that is stopped answers later.
@@ -56,6 +58,8 @@ pub struct Tasks {
     pub control: Option<Option<PathBuf>>,
     /// HUP is left alone, for `nohup`.
     pub ignores_hangup: bool,
+    /// The way to the service manager, for which it reports that the gateway serves and ends.
+    pub notify: Option<Notify>,
     /// The gateway keeps capabilities of the host's, which would be void in a user namespace.
     pub has_rights: bool,
 }
@@ -85,6 +89,7 @@ pub(crate) enum Known {
 const BIND: u8 = b'b';
 const UNBIND: u8 = b'u';
 const CONNECT: u8 = b'd';
+const READY: u8 = b'y';
 
 impl Known {
     const ALL: [Self; 2] = [Self::ResolvConf, Self::Hosts];
@@ -216,6 +221,11 @@ impl Caller {
     /// There is none.
     pub fn connect_control(&self) -> io::Result<OwnedFd> {
         self.call(CONNECT)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Reports to the service manager, if there is one, that the gateway serves.
+    pub fn ready(&self) {
+        _ = self.call(READY);
     }
 
     fn call(&self, what: u8) -> io::Result<Option<OwnedFd>> {
@@ -353,6 +363,9 @@ impl Supervisor {
     }
 
     fn order(&self, what: u8, file: Option<&File>) {
+        if what != RELOAD {
+            self.tasks.notify.iter().for_each(Notify::stopping);
+        }
         let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         // The gateway is ending, or so far behind that one more matters little.
         _ = send(&self.orders, &[what], &descriptors);
@@ -369,6 +382,10 @@ impl Supervisor {
             BIND => self.bind(),
             UNBIND => {
                 self.bound = None;
+                Ok(None)
+            }
+            READY => {
+                self.tasks.notify.iter().for_each(Notify::ready);
                 Ok(None)
             }
             CONNECT => match self.bound.as_ref().and_then(SocketFile::path) {

@@ -1,7 +1,7 @@
-//! How `taut gateway` begins and ends where it stands in for pasta or slirp4netns: in the background, with a
-//! file for its number; ready when its caller's process ends or a descriptor says so; over when its namespace
-//! or a descriptor is gone. A confined process cannot open these, so they are opened here. Called by
-//! `mod.rs`, before there is a second thread, and by `gateway.rs`.
+//! How `taut gateway` begins and ends: ready when a descriptor or the service manager gets a line, over when
+//! its namespace is gone; where it stands in for pasta or slirp4netns, also in the background, with a file
+//! for its number, ready when its caller's process ends, and over with a descriptor. A confined process
+//! cannot open these, so they are opened here. Called by `gateway.rs`, before there is a second thread.
 //!
 //! ```text
 //!   caller ── waits for ── this process ── copies standard error, waits for a byte ── ends with code 0
@@ -27,6 +27,7 @@ use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, waitpid}
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use taut::device::sys::{Forked, exit_now, fork_alone, inherited};
 use taut_gateway::listen_at;
+use taut_gateway::sandbox::{Caller, Notify};
 use tokio::sync::oneshot;
 
 /// Clients of the API that may wait.
@@ -46,7 +47,6 @@ pub(crate) struct Manner {
     pub background: bool,
     pub pid_file: Option<PathBuf>,
     pub log_file: Option<PathBuf>,
-    pub ready_fd: Option<RawFd>,
     pub exit_fd: Option<RawFd>,
     /// Where forwards are added and removed.
     pub api: Option<PathBuf>,
@@ -56,8 +56,9 @@ pub(crate) struct Manner {
 /// The descriptors that were opened.
 #[derive(Debug, Default)]
 struct Held {
-    /// A byte for each says that the gateway serves.
+    /// A line for each says that the gateway serves.
     ready: Vec<File>,
+    notify: Option<Notify>,
     ends: Vec<Watch>,
     api: Option<UnixListener>,
 }
@@ -73,12 +74,12 @@ enum Watch {
 
 impl Manner {
     /// Opens what the manner needs. In the background, the caller's process waits here until the gateway
-    /// serves, and ends.
+    /// serves, and ends. `ready` is the number of a descriptor.
     ///
     /// # Errors
     /// A descriptor, file or namespace cannot be opened: the error names it.
-    pub(crate) fn begin(&self) -> anyhow::Result<()> {
-        let mut held = Held::default();
+    pub(crate) fn begin(&self, ready: Option<RawFd>) -> anyhow::Result<()> {
+        let mut held = Held { notify: Notify::from_environment(), ..Held::default() };
         if self.background {
             held.ready.push(background().context("the background")?);
         }
@@ -90,7 +91,7 @@ impl Manner {
             std::fs::write(path, format!("{}\n", std::process::id()))
                 .with_context(|| format!("the file for the process's number, {}", path.display()))?;
         }
-        if let Some(number) = self.ready_fd {
+        if let Some(number) = ready {
             held.ready.push(inherited(number).with_context(|| format!("descriptor {number}"))?.into());
         }
         if let Some(number) = self.exit_fd {
@@ -117,12 +118,25 @@ impl Manner {
         self.held().ends.extend(end);
     }
 
-    /// The gateway serves.
-    pub(crate) fn ready(&self) {
-        for mut to in std::mem::take(&mut self.held().ready) {
+    /// The gateway serves. With a process outside, that one reports it to the service manager.
+    pub(crate) fn ready(&self, outside: Option<&Caller>) {
+        let mut held = self.held();
+        for mut to in std::mem::take(&mut held.ready) {
             // One that does not wait for it needs none.
-            _ = to.write_all(b"1");
+            _ = to.write_all(b"1\n");
         }
+        held.notify.iter().for_each(Notify::ready);
+        outside.into_iter().for_each(Caller::ready);
+    }
+
+    /// The gateway ends.
+    pub(crate) fn stopping(&self) {
+        self.held().notify.iter().for_each(Notify::stopping);
+    }
+
+    /// The way to the service manager, for the process outside.
+    pub(crate) fn take_notify(&self) -> Option<Notify> {
+        self.held().notify.take()
     }
 
     /// The socket of the API; none the second time.
@@ -292,7 +306,7 @@ mod tests {
         for place in [|pid: u32| pid.to_string(), by_file as fn(u32) -> String] {
             let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
             let manner = Manner { place: Some(place(sleeper.id())), ..Manner::default() };
-            manner.begin().unwrap();
+            manner.begin(None).unwrap();
             assert!(is_over(&manner, || {
                 sleeper.kill().unwrap();
                 sleeper.wait().unwrap();
@@ -304,28 +318,27 @@ mod tests {
         std::fs::write(scratch.join("other"), "").unwrap();
         let place = Some(file.display().to_string());
         let manner = Manner { place: place.clone(), ..Manner::default() };
-        manner.begin().unwrap();
+        manner.begin(None).unwrap();
         std::fs::remove_file(scratch.join("other")).unwrap();
         assert!(is_over(&manner, || std::fs::remove_file(&file).unwrap()));
         // One that is gone already, and no process.
         let gone = Manner { place, ..Manner::default() };
-        assert!(gone.begin().is_err());
-        assert!(Manner { place: Some("0".to_owned()), ..Manner::default() }.begin().is_err());
+        assert!(gone.begin(None).is_err());
+        assert!(Manner { place: Some("0".to_owned()), ..Manner::default() }.begin(None).is_err());
         let manner = Manner { place: Some("/no/such/file".to_owned()), stays: true, ..Manner::default() };
-        manner.begin().unwrap();
+        manner.begin(None).unwrap();
     }
 
     #[test]
     fn gw_192_a_descriptor_is_an_end_and_another_is_told() {
         let (mut told, says) = io::pipe().unwrap();
         let (ends, other) = io::pipe().unwrap();
-        let manner =
-            Manner { ready_fd: Some(says.as_raw_fd()), exit_fd: Some(ends.as_raw_fd()), ..Manner::default() };
-        manner.begin().unwrap();
-        manner.ready();
-        let mut byte = [0];
-        told.read_exact(&mut byte).unwrap();
-        assert_eq!(&byte, b"1");
+        let manner = Manner { exit_fd: Some(ends.as_raw_fd()), ..Manner::default() };
+        manner.begin(Some(says.as_raw_fd())).unwrap();
+        manner.ready(None);
+        let mut line = [0; 2];
+        told.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"1\n");
         assert!(is_over(&manner, || drop(other)));
     }
 }

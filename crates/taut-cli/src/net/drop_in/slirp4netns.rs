@@ -100,7 +100,7 @@ fn exit_fd(to: &mut Translated, text: &str) -> anyhow::Result<()> {
 }
 
 fn ready_fd(to: &mut Translated, text: &str) -> anyhow::Result<()> {
-    to.manner.ready_fd = Some(number(text)?);
+    to.add(&["--ready-fd", &number(text)?.to_string()]);
     Ok(())
 }
 
@@ -142,10 +142,10 @@ mod tests {
         let to = to.unwrap();
         assert_eq!(
             to.words.join(" "),
-            "--mtu 65520 --guest 10.0.2.100/24 --gateway 10.0.2.2 --guest fd00::100/64 --gateway fd00::2 \
+            "--mtu 65520 --ready-fd 4 --guest 10.0.2.100/24 --gateway 10.0.2.2 --guest fd00::100/64 --gateway fd00::2 \
              --interface tap0 --netns /run/user/0/netns/netns-1"
         );
-        assert_eq!((to.manner.exit_fd, to.manner.ready_fd), (Some(3), Some(4)));
+        assert_eq!(to.manner.exit_fd, Some(3));
         assert_eq!(
             to.manner.dns_at.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["10.0.2.3", "fd00::3"]

@@ -194,9 +194,9 @@ fn gw_195_slirp4netns_by_name_with_its_descriptors_and_its_api() {
     let mut running = lab.spawn(&mut shell);
     // Opened for both ends: neither waits for the other.
     let alive = std::fs::OpenOptions::new().write(true).open(&end).unwrap();
-    let mut byte = [0];
-    std::fs::File::open(&ready).unwrap().read_exact(&mut byte).unwrap();
-    assert_eq!(&byte, b"1");
+    let mut line = [0; 2];
+    std::fs::File::open(&ready).unwrap().read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"1\n");
     assert_eq!(namespace.run(&read(place)), "hello\n");
     assert!(namespace.run("ip -o -4 address show tap0").contains("10.0.2.100/24"));
     assert!(namespace.run("ip -o link show tap0").contains("mtu 65520"));

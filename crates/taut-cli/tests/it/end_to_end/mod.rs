@@ -17,6 +17,7 @@ mod gateway_load;
 mod gateway_loopback;
 mod gateway_operations;
 mod gateway_policy;
+mod gateway_ready;
 mod gateway_run;
 mod gateway_ways;
 mod gone;
