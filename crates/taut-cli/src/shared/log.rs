@@ -27,7 +27,7 @@ pub(crate) enum LogFormat {
     Text,
     /// A JSON object.
     Json,
-    /// The start and errors, as text.
+    /// Errors, as text.
     None,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct LogArgs {
     /// Log format: text, json or none
     #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     log: LogFormat,
-    /// Log the start and errors only, as --log none
+    /// Log errors only, as --log none
     #[arg(long, short)]
     quiet: bool,
 }
@@ -209,10 +209,15 @@ fn admitted(kinds: &mut Kinds, kind: &str, now: Duration) -> Option<u64> {
     Some(std::mem::take(&mut bucket.held_back))
 }
 
-/// Logs an event that a guest or a client causes, with fields for JSON. `--quiet` leaves it out. Of a kind,
-/// that is of one `name`, there are [`BURST`] lines, and then one a second; the others are counted.
+/// Whether `--quiet` leaves a line out.
+fn is_silent(level: Level) -> bool {
+    level != Level::Error && FORMAT.get() == Some(&LogFormat::None)
+}
+
+/// Logs an event that a guest or a client causes, with fields for JSON. Of a kind, that is of one `name`,
+/// there are [`BURST`] lines, and then one a second; the others are counted.
 pub(crate) fn event(level: Level, name: &str, text: &str, fields: Map<String, Value>) {
-    if level != Level::Error && FORMAT.get() == Some(&LogFormat::None) {
+    if is_silent(level) {
         return;
     }
     let now = SINCE.get_or_init(Stopwatch::start).elapsed();
@@ -226,6 +231,9 @@ pub(crate) fn event(level: Level, name: &str, text: &str, fields: Map<String, Va
 
 /// Logs a line for the operator: the address at which the command serves, or a missing permission.
 pub(crate) fn notice(level: Level, name: &str, text: &str) {
+    if is_silent(level) {
+        return;
+    }
     write(level, name, text, Map::new());
 }
 

@@ -161,11 +161,12 @@ fn wrong(argument: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{argument:?} is no part of a plan"))
 }
 
-/// The child's whole work. Returns only with an error, or, without a command, when the TUN is handed over.
+/// The child's whole work. Returns only with an error; without a command, when the TUN is handed over; and
+/// when the gateway is gone before the command begins.
 /// Call it at the start of `main`, in a process with one thread whose standard input is the gateway's socket.
 ///
 /// # Errors
-/// The command cannot be started, or the gateway is gone. What goes wrong before is reported to the gateway.
+/// The command cannot be started. What goes wrong before is reported to the gateway.
 pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>> {
     let gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (_, [stdin, ..]) = receive(&gateway, &mut [0])?;
@@ -215,8 +216,9 @@ fn become_guest(
     {
         return refuse(&gateway, &error);
     }
-    gateway.read_exact(&mut [0]).map_err(|_| io::Error::other("the gateway is gone"))?;
-    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    let is_served = gateway.read_exact(&mut [0]).is_ok();
+    // A gateway that has failed says why, alone.
+    let Some((program, arguments)) = command.split_first().filter(|_| is_served) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(stdin).env_remove(notify::VARIABLE);

@@ -47,7 +47,7 @@ fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_ter
     lab.file("large", 300_000_000);
     std::fs::write(lab.dir.join("token"), "correct-horse-battery\n").unwrap();
     let page = ["--dash", "9118", "--dash-token-file", "token"];
-    let mut server = observer.start(&lab, &[&["serve", ".", "--quiet"], &page[..]].concat(), "serving");
+    let mut server = observer.start(&lab, &[&["serve", "."], &page[..]].concat(), "serving");
     let _slow = slow_curl(&lab, "2M");
 
     let token = "Authorization: Bearer correct-horse-battery\r\n";

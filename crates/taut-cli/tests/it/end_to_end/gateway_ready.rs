@@ -1,4 +1,4 @@
-//! How others notice that `taut gateway` serves: GW-218 and 219 of `docs/spec/gateway.md`.
+//! How others notice that `taut gateway` serves or has failed: GW-218 to 221 of `docs/spec/gateway.md`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -170,4 +170,44 @@ fn gw_219_the_process_that_a_service_manager_has_started_reports_its_start_and_i
     // A manager that is gone stops no gateway.
     let mut gone = taut(&["gateway", "--run", "--", "true"]);
     assert!(lab.output(gone.env("NOTIFY_SOCKET", "/no/such/socket")).status.success());
+}
+
+#[test]
+fn gw_220_a_quiet_gateway_prints_nothing_when_all_is_well() {
+    let Some(lab) = lab("ready-quiet", &["mkfifo", "unshare"]) else { return };
+    let (fifo, guest) = (fifo(&lab), guest(&lab));
+    for options in kinds(&lab, guest.id()) {
+        for quiet in ["--quiet", "--log=none"] {
+            let (mut running, log) = start(&lab, &fifo, &[&[quiet.to_owned()], &options[..]].concat(), LASTS);
+            // It serves, and has ended.
+            BufReader::new(File::open(&fifo).unwrap()).read_line(&mut String::new()).unwrap();
+            running.signal("TERM");
+            running.wait();
+            assert_eq!(std::fs::read_to_string(&log).unwrap(), "", "{quiet} {options:?}");
+            _ = std::fs::remove_file(options.last().unwrap());
+        }
+    }
+}
+
+#[test]
+fn gw_221_the_reason_why_a_gateway_does_not_serve_is_the_only_line() {
+    let Some(lab) = lab("ready-error", &["mount", "unshare"]) else { return };
+    // Else a warning comes first.
+    lab.kernel.set_sysctl("ping_group_range", "0 2147483647").unwrap();
+    let busy = lab.kernel.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let forward = format!("{}:80", busy.local_addr().unwrap().port());
+    for options in [
+        &["--run", "-t", &forward][..],
+        &["--run", "--isolate", "-t", &forward],
+        &["--run", "-u", "auto", "-t", &forward],
+    ] {
+        for more in [&[][..], &["--quiet"], &["--no-sandbox"], &["--log=json"]] {
+            let args = [&["gateway"], options, more, &["--", "echo", "ran"]].concat();
+            // All that any process of it prints, also after its end: the pipe is read to its end.
+            let output = lab.output(taut(&args).stdin(Stdio::null()));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.lines().count() == 1 && said.contains("Address already in use"), "{args:?}: {said}");
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{args:?}");
+        }
+    }
 }

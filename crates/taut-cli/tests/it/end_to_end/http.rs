@@ -39,7 +39,7 @@ fn many_curls_at_once_are_served_by_two_shards() {
     let Some(lab) = Lab::new("shards", &["curl"]) else { return };
     let sha256 = lab.file("medium", 20_000_000);
     let socket = lab.dir.join("control").display().to_string();
-    let mut server = lab.taut(&["serve", ".", "--quiet", "--shards", "2", "--control", &socket], "serving");
+    let mut server = lab.taut(&["serve", ".", "--shards", "2", "--control", &socket], "serving");
     let url = format!("http://{TAUT}/medium");
     for _ in 0..2 {
         let mut clients: Vec<_> =

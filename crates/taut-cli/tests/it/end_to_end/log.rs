@@ -1,12 +1,12 @@
 //! The log of the commands that serve: a time and a level in each line, or JSON.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use regex_lite::Regex;
 use serde_json::Value;
 use taut_testbed::eventually;
 
-use crate::end_to_end::support::{Lab, Running, TAUT};
+use crate::end_to_end::support::{Lab, Running, TAUT, taut};
 
 /// Starts `taut`, has it serve a file once if it can, and returns its log and its standard output.
 fn log(lab: &Lab, args: &[&str], ready: &str) -> (String, String) {
@@ -55,10 +55,14 @@ fn every_line_of_a_command_that_serves_has_a_time_and_a_level() {
     let entry = said.lines().find(|line| line.contains("\"request\"")).unwrap_or_else(|| panic!("{said}"));
     let entry: Value = serde_json::from_str(entry).unwrap();
     assert_eq!((entry["path"].as_str(), entry["bytes"].as_u64()), (Some("/file"), Some(1_000)));
-    // Without requests, or with them on standard output.
+    // Errors alone: nothing. Or requests on standard output.
     for quiet in ["-q", "--log=none"] {
-        let (said, _) = request(&["serve", ".", quiet]);
-        assert!(said.contains("INFO serving") && !said.contains("/file"), "{said}");
+        let running = lab.spawn(taut(&["serve", ".", quiet]).stdin(Stdio::null()).stderr(Stdio::piped()));
+        let fetch = || lab.output(Command::new("curl").args(["-sS", &format!("http://{TAUT}/file")]));
+        eventually("it serves", || fetch().stdout.len() == 1_000);
+        running.interrupt();
+        let output = running.output();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{quiet}");
     }
     let (said, out) = request(&["serve", ".", "--json"]);
     assert!(out.contains("\"path\":\"/file\"") && !said.contains("/file"), "{said}{out}");

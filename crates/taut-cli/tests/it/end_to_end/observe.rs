@@ -168,7 +168,7 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
     let Some(lab) = Lab::new("ss", &["curl", "ss"]) else { return };
     let observer = Observer::new("ss");
     lab.file("large", 100_000_000);
-    let mut server = observer.start(&lab, &["serve", ".", "--quiet"], "serving");
+    let mut server = observer.start(&lab, &["serve", "."], "serving");
     let _slow = slow_curl(&lab, "5M");
     eventually("the connection carries data", || {
         let connections = observer.json(&["ss", "--json"]);
@@ -249,7 +249,7 @@ fn connections_have_the_congestion_control_of_the_command_line() {
     let Some(lab) = Lab::new("congestion", &["curl"]) else { return };
     let observer = Observer::new("congestion");
     lab.file("large", 10_000_000);
-    let _server = observer.start(&lab, &["serve", ".", "--quiet", "--congestion", "dctcp"], "serving");
+    let _server = observer.start(&lab, &["serve", ".", "--congestion", "dctcp"], "serving");
     assert_eq!(observer.says(&["sysctl", "-n", "net.ipv4.tcp_congestion_control"]), "dctcp\n");
     let _slow = slow_curl(&lab, "1M");
     eventually("a connection with it", || observer.says(&["ss", "-tinH"]).contains(" dctcp "));
@@ -260,7 +260,7 @@ fn counters_and_settings_of_a_running_server() {
     let Some(lab) = Lab::new("nstat", &["curl"]) else { return };
     let observer = Observer::new("nstat");
     lab.file("large", 1_000_000);
-    let _server = observer.start(&lab, &["serve", ".", "--quiet"], "serving");
+    let _server = observer.start(&lab, &["serve", "."], "serving");
     let fetch = || assert_eq!(slow_curl(&lab, "1G").wait(), Some(0));
     let opened = |text: &str| {
         let row = text.lines().find(|line| line.starts_with("TcpPassiveOpens "));
