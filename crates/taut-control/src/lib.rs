@@ -13,8 +13,8 @@
 //! dozen connections, and converts them to text without the lock. [`Client`] sends the requests; [`protocol`]
 //! describes them, so that any program that can write a line of JSON to a Unix socket can send them too.
 //!
-//! On Linux only, whose sockets have the mode of a file from the first moment and tell who is at their other end;
-//! elsewhere this crate is empty.
+//! The socket is on Linux only, whose sockets have the mode of a file from the first moment and name the process
+//! at their other end. The values are everywhere: [`whole::StackSnapshot`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), taut_control::ClientError> {
@@ -24,26 +24,36 @@
 //! }
 //! # Ok(()) }
 //! ```
-#![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "the server, which copies these values, is absent")
+)]
 
+#[cfg(target_os = "linux")]
 pub mod client;
 pub mod gateway;
 pub mod network;
 pub mod openmetrics;
+#[cfg(target_os = "linux")]
 pub mod place;
 pub mod protocol;
 pub mod qdisc;
 pub mod rooms;
 pub mod sample;
+#[cfg(target_os = "linux")]
 pub mod server;
+#[cfg(target_os = "linux")]
 mod session;
 pub mod snapshot;
+pub mod whole;
 
+#[cfg(target_os = "linux")]
 pub use client::{Client, ClientError};
 pub use protocol::{Fault, Reply, Request};
+#[cfg(target_os = "linux")]
 pub use server::{About, Server, Source};
 
-#[cfg(doctest)]
+#[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -18,10 +18,9 @@ use crate::network;
 use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::rooms::FlowRooms;
 use crate::server::Source;
+use crate::whole::BATCH;
 use crate::{sample, snapshot};
 
-/// Connections copied at a time under the lock: some tens of microseconds.
-const BATCH: usize = 64;
 /// The time from the first byte of a request to its last, and from the making of a line until the client has
 /// taken it.
 const LINE_TIME: Duration = Duration::from_secs(5);
@@ -319,11 +318,7 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
         (Reply::Flows(all), Reply::Flows(more)) => all.extend(more),
         (Reply::Listeners(all), Reply::Listeners(more)) => snapshot::add_listeners(all, more),
         (Reply::Datagrams(all), Reply::Datagrams(more)) => all.extend(more),
-        (Reply::Counters(all), Reply::Counters(more)) => {
-            for (counter, more) in all.iter_mut().zip(more) {
-                counter.value += more.value;
-            }
-        }
+        (Reply::Counters(all), Reply::Counters(more)) => snapshot::add_counters(all, more),
         // Settings are the same in all shards; an error of a later shard, which should not occur, is
         // reported.
         (_, more @ Reply::Error { .. }) => return more,

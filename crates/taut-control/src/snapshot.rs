@@ -200,42 +200,20 @@ pub(crate) const fn state_name(state: State) -> &'static str {
     }
 }
 
-/// Everything that `ss`, `nstat` and `explain` show, of a stack in this process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct StackSnapshot {
-    /// Sockets that listen.
-    pub listeners: Vec<ListenerSnapshot>,
-    /// Flows that wait for a decision.
-    pub flows: Vec<FlowSnapshot>,
-    /// Connections, but those in TIME-WAIT.
-    pub connections: Vec<ConnSnapshot>,
-    /// A report on each of them.
-    pub reports: Vec<ConnReportSnapshot>,
-    /// The report on all connections, past and present.
-    pub report: ReportSnapshot,
-    /// All counters.
-    pub counters: Vec<Counter>,
-}
-
-impl StackSnapshot {
-    /// The stack as it is at the time `now`.
-    #[must_use]
-    pub fn of(stack: &Stack, now: Instant) -> Self {
-        let ids = || stack.conn_ids();
-        Self {
-            listeners: listeners(stack),
-            flows: flows(stack, now),
-            connections: ids().filter_map(|id| conn(stack, id, now)).map(|conn| (&conn).into()).collect(),
-            reports: ids().filter_map(|id| conn_report(stack, id, now)).map(|conn| (&conn).into()).collect(),
-            report: (&stack.report(now)).into(),
-            counters: counters(stack),
-        }
-    }
-}
-
 /// Every counter by name.
 pub(crate) fn counters(stack: &Stack) -> Vec<Counter> {
     stack.counters().iter().map(|(name, value)| Counter { name: name.to_owned(), value }).collect()
+}
+
+/// Adds the counters of another shard, which are in the same order.
+pub(crate) fn add_counters(all: &mut Vec<Counter>, more: Vec<Counter>) {
+    if all.is_empty() {
+        *all = more;
+        return;
+    }
+    for (counter, more) in all.iter_mut().zip(more) {
+        counter.value += more.value;
+    }
 }
 
 /// A connection, and the description of its congestion control.

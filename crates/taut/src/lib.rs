@@ -56,6 +56,7 @@
 //! | `tokio` | yes | asynchronous sockets, [`relay`], [`StackBuilder::build_tokio`]; `blocking` needs no feature |
 //! | `axum` | no | [`TcpListener`] is a listener of `axum::serve` |
 //! | `hyper` | no | `Connector` for the clients of hyper-util and tonic, a tower service; hyper's traits on [`TcpStream`] |
+//! | `observe` | with `control` | [`Stack::snapshot`]: what `taut ss` shows, inside the program |
 //! | `dns` | no | names are looked up over the stack: [`StackBuilder::resolver`] |
 //! | `xdp` | no | Ethernet interfaces by AF_XDP, as a device |
 //!
@@ -465,7 +466,8 @@ pub mod config {
     };
 }
 
-/// What a stack and its sockets report: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`].
+/// What a stack and its sockets report: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`],
+/// and of all sockets at once [`Stack::snapshot`].
 ///
 /// ```no_run
 /// # fn example(stack: &taut::Stack, stream: &taut::blocking::TcpStream) -> std::io::Result<()> {
@@ -481,6 +483,15 @@ pub mod config {
 /// # Ok(()) }
 /// ```
 pub mod observe {
+    #[cfg(feature = "observe")]
+    pub use taut_control::{
+        protocol::Counter,
+        snapshot::{
+            ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, Interval, ListenerSnapshot,
+            QueueSnapshot, ReportSnapshot, Share, TsqSnapshot,
+        },
+        whole::StackSnapshot,
+    };
     pub use taut_core::{
         Blocked, ConnInfo, Counters, DatagramInfo, FastOpenFail, Gate, Histogram, Lateness, QueueReport,
         Report, State,

@@ -331,6 +331,31 @@ impl Stack {
 
     /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`, for
     /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given to
+    /// Every socket with the numbers that `taut ss` shows, and what `taut nstat` and `taut explain` show: the
+    /// same values, without a control socket. The stack's lock is held for a few dozen connections at a time.
+    ///
+    /// ```
+    /// # use taut::device::{LinkCaps, pipe};
+    /// # let (near, far) = pipe(LinkCaps::plain(1_500), 1 << 20)?;
+    /// let stack = taut::Stack::builder().device(near).address("10.0.0.1/24").build()?;
+    /// # let far = taut::Stack::builder().device(far).address("10.0.0.2/24").build()?;
+    /// # let listener = taut::blocking::TcpListener::bind(&far, "10.0.0.2:80")?;
+    /// let stream = taut::blocking::TcpStream::connect(&stack, "10.0.0.2:80")?;
+    /// for conn in stack.snapshot().connections {
+    ///     println!("{} {} → {}: {:?} ns", conn.state, conn.local, conn.peer, conn.rtt_ns);
+    /// }
+    /// # assert_eq!(stack.snapshot().connections[0].state, "ESTAB");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "observe")]
+    #[must_use]
+    pub fn snapshot(&self) -> crate::observe::StackSnapshot {
+        let shards = self.shards();
+        crate::observe::StackSnapshot::of(shards.len(), |shard, copy| {
+            shards[shard].access(|access| copy(access.stack, access.now));
+        })
+    }
+
     /// [`StackBuilder::controller`](crate::StackBuilder::controller).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use taut_control::snapshot::StackSnapshot;
+use taut_control::whole::StackSnapshot;
 use taut_core::congestion::Registry;
 use taut_core::{Duration, Instant};
 use taut_lab::pcapng;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &ReplayArgs, controllers: &Registry) -> anyhow::Result<(
     bar.finish_and_clear();
     let mut outcome = played.with_context(name)?;
     if args.to.is_some() || args.view.is_some() {
-        outcome.stack = Some(StackSnapshot::of(player.stack(), player.now()));
+        outcome.stack = Some(StackSnapshot::of(1, |_, copy| copy(player.stack(), player.now())));
     }
     if args.json {
         output::print_json(&outcome)?;

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use regex_lite::Regex;
-use taut_testbed::{Scratch, eventually, live};
+use serde_json::Value;
+use taut::blocking::{IncomingFlows, TcpListener, TcpStream, UdpSocket};
+use taut::device::{LinkCaps, pipe};
+use taut::{ConnOptions, FlowFilter, Stack};
+use taut_testbed::{PATIENCE, Scratch, eventually, live, now};
 
 use crate::end_to_end::support::{KERNEL, Lab, Running, TAUT, taut};
 
@@ -423,6 +427,62 @@ fn another_users_stack_is_out_of_reach() {
         }
         Err(error) => live::skip(&format!("cannot run as another user: {error}")),
     }
+}
+
+/// Without the fields that grow while nothing happens.
+fn at_rest(mut sockets: Value) -> Value {
+    let all = sockets.as_object_mut().into_iter().flat_map(|lists| lists.values_mut());
+    for socket in all.filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut) {
+        for growing in ["last_snd_ns", "last_rcv_ns", "last_ack_ns", "expires_ns", "syns"] {
+            socket.remove(growing);
+        }
+    }
+    sockets
+}
+
+/// The library and the command, of the same stack; more connections than are copied at a time.
+#[test]
+fn api_01_a_snapshot_has_what_taut_ss_shows() {
+    let observer = Observer::new("snapshot");
+    let socket = observer.dir.join("here");
+    let (near, far) = pipe(LinkCaps::offloading(1_500), 1 << 20).unwrap();
+    let builder = Stack::builder().device(near).address("10.0.0.1/24").control(&socket);
+    let stack = builder.build().unwrap();
+    let peer = Stack::builder().device(far).address("10.0.0.2/24").build().unwrap();
+    let listener = TcpListener::bind(&stack, "10.0.0.1:80").unwrap();
+    let _flows = IncomingFlows::open(&stack, FlowFilter::any()).unwrap();
+    let udp = UdpSocket::bind(&stack, "10.0.0.1:53").unwrap();
+    udp.connect("10.0.0.2:53").unwrap();
+    let mut streams = Vec::new();
+    for count in 0..100 {
+        let mut stream = TcpStream::connect(&peer, "10.0.0.1:80").unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        stream.write_all(&vec![1; 10 * count]).unwrap();
+        accepted.write_all(&vec![2; 1_000]).unwrap();
+        streams.push((stream, accepted));
+    }
+    let _pending =
+        TcpStream::begin_connect(&peer, "192.0.2.1:443".parse().unwrap(), &ConnOptions::default()).unwrap();
+    let (mut ours, mut shown) = (Value::Null, Value::Null);
+    let socket = socket.to_str().unwrap();
+    let begun = now();
+    // Until nothing moves.
+    while begun.elapsed() < PATIENCE && (ours == Value::Null || ours != shown) {
+        let taken = stack.snapshot();
+        ours = at_rest(serde_json::json!({
+            "listeners": taken.listeners, "flows": taken.flows, "connections": taken.connections,
+            "datagrams": taken.datagrams, "rooms": [],
+        }));
+        shown = at_rest(observer.json(&["ss", "-atuw", "--json", "--socket", socket]));
+    }
+    assert_eq!(ours, shown);
+    // The filter of flows listens, too.
+    let lists = ["listeners", "flows", "connections", "datagrams"];
+    assert_eq!(lists.map(|list| shown[list].as_array().map_or(0, Vec::len)), [2, 1, 100, 1]);
+    let taken = stack.snapshot();
+    let named = |name: &str| taken.counters.iter().find(|counter| counter.name == name).unwrap().value;
+    assert_eq!((named("TcpPassiveOpens"), taken.reports.len()), (100, 100));
+    drop(streams);
 }
 
 #[test]
