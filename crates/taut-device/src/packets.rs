@@ -10,10 +10,16 @@ use taut_driver::Received;
 /// The most spare buffers kept.
 const SPARE_MAX: usize = 16;
 
+/// A packet of at most so many bytes waits in no buffer of its own, and is copied once more: an ACK would
+/// take a thousand times its length.
+const SHORT_MAX: usize = 16_384;
+
 /// Packets that wait to be received.
 #[derive(Debug)]
 pub(crate) struct Packets {
     waiting: VecDeque<Packet>,
+    /// The bytes of short packets, one after the other.
+    short: VecDeque<u8>,
     /// Sum of the packets' lengths.
     bytes: usize,
     limit_bytes: usize,
@@ -23,7 +29,8 @@ pub(crate) struct Packets {
 
 #[derive(Debug)]
 struct Packet {
-    buffer: Vec<u8>,
+    /// None of a short packet.
+    buffer: Option<Vec<u8>>,
     len: usize,
     checksum: RxChecksum,
     gso_size: u16,
@@ -31,7 +38,7 @@ struct Packet {
 
 impl Packets {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { waiting: VecDeque::new(), bytes: 0, limit_bytes, spare: Vec::new() }
+        Self { waiting: VecDeque::new(), short: VecDeque::new(), bytes: 0, limit_bytes, spare: Vec::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,23 +58,39 @@ impl Packets {
             Offload::Checksum { .. } => (RxChecksum::Verified, 0),
             Offload::Segment { mss, .. } => (RxChecksum::Verified, mss),
         };
-        let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
-        let mut len = 0;
-        for piece in packet.pieces() {
-            buffer[len..len + piece.len()].copy_from_slice(piece);
-            len += piece.len();
+        let len = packet.len();
+        let mut buffer = (len > SHORT_MAX).then(|| self.spare.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]));
+        if let Some(buffer) = &mut buffer {
+            let mut at = 0;
+            for piece in packet.pieces() {
+                buffer[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
+        } else {
+            packet.pieces().for_each(|piece| self.short.extend(piece));
         }
         self.bytes += len;
         self.waiting.push_back(Packet { buffer, len, checksum, gso_size });
     }
 
-    /// Exchanges `buffer` for the buffer of the first packet.
+    /// Exchanges `buffer` for the buffer of the first packet, or copies a short one into it.
     pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> Option<Received> {
         let Packet { buffer: taken, len, checksum, gso_size } = self.waiting.pop_front()?;
         self.bytes -= len;
-        let used = std::mem::replace(buffer, taken);
-        if used.len() >= BUFFER_BYTES && self.spare.len() < SPARE_MAX {
-            self.spare.push(used);
+        if let Some(taken) = taken {
+            let used = std::mem::replace(buffer, taken);
+            if used.len() >= BUFFER_BYTES && self.spare.len() < SPARE_MAX {
+                self.spare.push(used);
+            }
+        } else {
+            if buffer.len() < len {
+                *buffer = vec![0; BUFFER_BYTES];
+            }
+            let (first, second) = self.short.as_slices();
+            let first = &first[..first.len().min(len)];
+            buffer[..first.len()].copy_from_slice(first);
+            buffer[first.len()..len].copy_from_slice(&second[..len - first.len()]);
+            self.short.drain(..len);
         }
         Some(Received { range: 0..len, checksum, gso_size })
     }

@@ -51,6 +51,8 @@ const fn size_of_chunk(len: usize) -> Option<usize> {
 pub(crate) struct BufferPool {
     /// Spare memory by size; it has no other holders.
     spare: [Vec<Memory>; SIZES],
+    /// Its bytes: with those in use no more than `pressure` of `tcp_mem`.
+    spare_bytes: u64,
     /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest first.
     lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
@@ -66,6 +68,7 @@ impl BufferPool {
     pub(crate) const fn new() -> Self {
         Self {
             spare: [const { Vec::new() }; SIZES],
+            spare_bytes: 0,
             lent: VecDeque::new(),
             lists: Vec::new(),
             budget: Budget::new(),
@@ -82,7 +85,7 @@ impl BufferPool {
             if !self.lent.is_empty() {
                 self.reclaim();
             }
-            self.spare[SIZES - 1].pop()
+            self.take_spare(SIZES - 1)
         } else {
             None
         };
@@ -90,8 +93,30 @@ impl BufferPool {
         if let Some(bytes) = memory.bytes_mut() {
             core::mem::swap(bytes, buffer);
         }
-        self.budget.charge(memory.len() + CHUNK_OVERHEAD);
+        self.charge(memory.len());
         memory
+    }
+
+    /// So many bytes are in use from now on, in place of spare memory if there is too much of both.
+    fn charge(&mut self, bytes: usize) {
+        self.budget.charge(bytes + CHUNK_OVERHEAD);
+        if self.spare_bytes > self.budget.spare().bytes {
+            self.trim();
+        }
+    }
+
+    /// Frees spare memory, the largest first, that has no place beside the memory in use.
+    #[cold]
+    fn trim(&mut self) {
+        for size in (0..SIZES).rev() {
+            while self.spare_bytes > self.budget.spare().bytes && self.take_spare(size).is_some() {}
+        }
+    }
+
+    fn take_spare(&mut self, size: usize) -> Option<Memory> {
+        let memory = self.spare.get_mut(size)?.pop()?;
+        self.spare_bytes = self.spare_bytes.saturating_sub(memory.len() as u64);
+        Some(memory)
     }
 
     /// Takes memory back, which no longer counts as in use. One piece too many, or of a length that no chunk has, is freed;
@@ -115,7 +140,9 @@ impl BufferPool {
             self.lent.push_back(memory);
         } else if let Some(spare) = self.spare.get_mut(size)
             && spare.len() < if size == SIZES - 1 { SPARE_BUFFERS_MAX } else { SPARE_CHUNKS_MAX }
+            && self.spare_bytes + memory.len() as u64 <= self.budget.spare().bytes
         {
+            self.spare_bytes += memory.len() as u64;
             spare.push(memory);
         }
     }
@@ -141,21 +168,22 @@ impl BufferPool {
     }
 
     /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
-    /// power of two, at least twice the previous chunk, and a buffer from 64 KiB on. `first` are the bytes that it will
+    /// power of two, at least twice the previous chunk unless there is pressure, and a buffer from 64 KiB on. `first` are the bytes that it will
     /// begin with: if they are [known](Known), it is no memory.
     pub(crate) fn take_chunk(&mut self, need: usize, previous: usize, first: &[u8]) -> Memory {
+        let previous = if self.budget.is_pressed() { 0 } else { previous };
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
         let bytes = if bytes >= POOLED_FROM { BUFFER_BYTES } else { bytes };
         if !self.lent.is_empty() {
             self.reclaim();
         }
-        self.budget.charge(bytes + CHUNK_OVERHEAD);
+        self.charge(bytes);
         if let Some(known) = self.known
             && let Some(place) = known.place(first)
         {
             return Memory::known(known.bytes(place, bytes));
         }
-        let spare = size_of_chunk(bytes).and_then(|size| self.spare.get_mut(size)?.pop());
+        let spare = size_of_chunk(bytes).and_then(|size| self.take_spare(size));
         spare.unwrap_or_else(|| Memory::zeroed(bytes))
     }
 
@@ -174,6 +202,7 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     extern crate std;
+    use super::super::budget::MemoryLimits;
     use super::*;
     use std::vec;
 
@@ -203,6 +232,26 @@ mod tests {
             pool.give(Memory::zeroed(8_192));
         }
         assert_eq!((pool.spare(), pool.spare[4].len()), (SPARE_BUFFERS_MAX, SPARE_CHUNKS_MAX));
+    }
+
+    /// 16 pages of 4,096 bytes.
+    #[test]
+    fn mem_18_spare_memory_and_memory_in_use_stay_below_pressure() {
+        let mut pool = BufferPool::new();
+        pool.budget.limit(MemoryLimits { low: 8, pressure: 16, high: 32 }, 0);
+        let most = 16 * 4_096;
+        let held = |pool: &BufferPool| pool.budget.usage().bytes + pool.spare_bytes;
+        let small: Vec<_> = (0..60).map(|_| pool.take_chunk(1_024, 0, &[])).collect();
+        small.into_iter().for_each(|memory| pool.give(memory));
+        assert_eq!((pool.spare_bytes, pool.budget.usage().bytes), (60 * 1_024, 0), "kept");
+        let large = pool.take_chunk(32_768, 0, &[]);
+        assert!(held(&pool) <= most && pool.spare_bytes >= 31 * 1_024, "{} are spare", pool.spare_bytes);
+        pool.give(large);
+        assert!(held(&pool) <= most, "{} are spare", pool.spare_bytes);
+        let all: Vec<_> = (0..2).map(|_| pool.take_chunk(32_768, 0, &[])).collect();
+        assert_eq!((pool.spare_bytes, pool.budget.is_pressed()), (0, true));
+        all.into_iter().for_each(|memory| pool.give(memory));
+        assert!(held(&pool) <= most);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl ChunkQueue {
     /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
     /// more.
     ///
-    /// That never happens to a queue filled only by [`append`](Self::append) for up to 64 KiB; see
+    /// That never happens to a queue filled only by [`append`](Self::append) without pressure for up to 64 KiB; see
     /// [`reach`](Self::reach) for others. A chunk is at least
     /// twice as long as the one before, or a buffer. It is made only when the one before is full, or is shared, which
     /// requires that it is three quarters full or has `SHARE_FROM` bytes. If a range touched nine chunks, the

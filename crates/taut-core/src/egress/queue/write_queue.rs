@@ -41,7 +41,7 @@ pub(crate) struct WriteQueue {
     marks: Option<Box<Marks>>,
 }
 
-/// Positions that no packet extends across, ascending, all in `start + 1..=end`; and where lent memory ends.
+/// Positions that no packet extends across, ascending, all in `start + 1..=end`; and where short pieces end.
 #[derive(Debug, Default)]
 struct Marks {
     /// Ends of records (`MSG_EOR`).
@@ -49,13 +49,14 @@ struct Marks {
     /// Beginnings of buffers, kept only where buffers have their final size when written
     /// ([`AutosizeMode::is_at_write`](crate::egress::AutosizeMode::is_at_write)).
     cuts: VecDeque<u64>,
-    /// Position after the last byte in memory that an application lent; 0 if there is none.
-    lent_until: u64,
+    /// Position after the last byte in memory that an application lent, or that was written under pressure; 0
+    /// if there is none.
+    pieces_until: u64,
 }
 
 impl Marks {
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.cuts.is_empty() && self.lent_until == 0
+        self.records.is_empty() && self.cuts.is_empty() && self.pieces_until == 0
     }
 }
 
@@ -91,8 +92,13 @@ impl WriteQueue {
 
     /// Adds a copy of all of `data`. The caller decides how much may be added.
     pub(crate) fn append(&mut self, data: &[u8], pool: &mut BufferPool) {
+        let was_pressed = pool.budget.is_pressed();
         self.chunks.append(self.end, data, 0, pool);
         self.end += data.len() as u64;
+        // Its chunks are as small as they can be, and may be many.
+        if was_pressed || pool.budget.is_pressed() {
+            self.marks.get_or_insert_default().pieces_until = self.end;
+        }
     }
 
     /// Adds the bytes at `range` of an application's memory, without a copy.
@@ -101,15 +107,16 @@ impl WriteQueue {
         if len > 0 {
             self.chunks.push_lent(self.end, memory, range, pool);
             self.end += len;
-            self.marks.get_or_insert_default().lent_until = self.end;
+            self.marks.get_or_insert_default().pieces_until = self.end;
         }
     }
 
     /// How far a packet that begins at `start` may extend: its bytes must lie in as many pieces as fit into a
-    /// [`Gather`]. Only memory that an application lent can make that less than 64 KiB.
+    /// [`Gather`]. Only memory that an application lent, and bytes written under pressure, can make that less
+    /// than 64 KiB.
     pub(crate) fn reach(&self, start: u64) -> u64 {
         match &self.marks {
-            Some(marks) if marks.lent_until > start => self.chunks.reach(start),
+            Some(marks) if marks.pieces_until > start => self.chunks.reach(start),
             _ => u64::MAX,
         }
     }
@@ -137,8 +144,8 @@ impl WriteQueue {
                     list.pop_front();
                 }
             }
-            if marks.lent_until <= seq {
-                marks.lent_until = 0;
+            if marks.pieces_until <= seq {
+                marks.pieces_until = 0;
             }
             if marks.is_empty() {
                 self.marks = None;
