@@ -9,12 +9,13 @@ use std::time::Duration;
 use taut_core::StackConfig;
 use taut_core::congestion::Registry;
 use taut_device::{Cidr, Pipe, Tun};
-use taut_wireguard::WireGuard;
+use taut_wireguard::{Monitor, WireGuard};
 
 use crate::args::control::ControlArgs;
 use crate::args::link::{LinkArgs, Opened};
 use crate::args::priority::PriorityArgs;
 use crate::args::record::{self, RecordArgs};
+use crate::args::tunnel::Tunnel;
 
 /// A stack on the device given by the arguments, with these congestion controls by name.
 ///
@@ -23,15 +24,20 @@ use crate::args::record::{self, RecordArgs};
 pub(crate) fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     // Mistakes in it are reported before anything is opened.
     args.control.show_page()?;
-    Ok(args.control.apply(opened(args, controllers)?)?.build()?)
+    Ok(args.control.apply(opened(args, controllers)?.0)?.build()?)
 }
 
-/// The same before it is built, without its control socket: the device is open, and nothing runs.
+/// The same before it is built, without its control socket, and its tunnel if it is one: the device is open,
+/// and nothing runs.
 ///
 /// # Errors
 /// The reason, with advice.
-pub(crate) fn opened(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::StackBuilder> {
+pub(crate) fn opened(
+    args: &LinkArgs,
+    controllers: &Registry,
+) -> anyhow::Result<(taut::StackBuilder, Option<Monitor>)> {
     let config = args.congestion.config(controllers)?;
+    let mut tunnel = None;
     let builder = match args.open()? {
         Opened::Tun(queues) => over(queues, config, &args.addresses),
         Opened::Packet(queues) => {
@@ -42,18 +48,23 @@ pub(crate) fn opened(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<
             let builder = taut::Stack::builder().config(config).device_name(&name);
             with(builder.device(device), &args.addresses)
         }
-        Opened::WireGuard(device, name) => {
-            over_tunnel(taut::Stack::builder().config(config).device_name(&name), device)
+        Opened::WireGuard(device, file) => {
+            tunnel = Some(device.monitor());
+            let builder = taut::Stack::builder().config(config).resolver(file.resolver());
+            over_tunnel(builder, &file, device)
         }
     };
-    Ok(args.record.apply(args.priority.apply(builder)))
+    Ok((args.record.apply(args.priority.apply(builder)), tunnel))
 }
 
 /// A description of a stack in a tunnel, which has the addresses of the tunnel's file.
-pub(crate) fn over_tunnel(builder: taut::StackBuilder, device: WireGuard) -> taut::StackBuilder {
-    let (monitor, addresses) = (device.monitor(), device.addresses().to_vec());
-    let builder = builder.control_device(move || monitor.status().to_string());
-    with(builder.device(device), &addresses)
+pub(crate) fn over_tunnel(
+    builder: taut::StackBuilder,
+    file: &Tunnel,
+    device: WireGuard,
+) -> taut::StackBuilder {
+    let (builder, addresses) = (file.shown(&device).on(builder), device.addresses().to_vec());
+    with(builder.device_name(&file.name()).device(device), &addresses)
 }
 
 /// A stack on an open TUN, with a shard for each queue.

@@ -13,7 +13,9 @@ use thiserror::Error;
 use crate::gateway::{GatewayItem, GatewayVerb};
 use crate::network::{Change, NetworkSnapshot};
 use crate::place;
-use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
+use crate::protocol::{
+    Counter, DeviceReport, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION,
+};
 use crate::qdisc::QdiscSnapshot;
 use crate::rooms::FlowRooms;
 use crate::sample::ConnSample;
@@ -349,11 +351,11 @@ impl Client {
         })
     }
 
-    /// The state of the device, in lines; empty unless it has one of its own.
+    /// The state of the device; empty unless it has one of its own.
     ///
     /// # Errors
     /// As [`ClientError`] says.
-    pub fn device(&mut self) -> Result<String, ClientError> {
+    pub fn device(&mut self) -> Result<DeviceReport, ClientError> {
         self.one(&Request::Device, |reply| match reply {
             Reply::Device(found) => Ok(found),
             other => Err(other),

@@ -187,8 +187,8 @@ pub enum Reply {
     Rooms(Vec<FlowRooms>),
     /// To [`Request::Gateway`], in parts; after a change, the new list.
     Gateway(Vec<GatewayItem>),
-    /// To [`Request::Device`], in lines; empty unless the device has a state of its own.
-    Device(String),
+    /// To [`Request::Device`]; empty unless the device has a state of its own.
+    Device(DeviceReport),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
     /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),
@@ -277,6 +277,18 @@ pub struct Identity {
     /// The reason why the device last did not take a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_error: Option<String>,
+}
+
+/// The state of a device that has one of its own, such as a tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceReport {
+    /// Its name, such as a tunnel's.
+    pub name: String,
+    /// For a reader, in lines.
+    pub text: String,
+    /// For a program.
+    pub json: serde_json::Value,
 }
 
 /// Numbers of connections.

@@ -19,7 +19,7 @@ use taut_replay::Taped;
 
 use crate::gateway::{GatewayItem, GatewayVerb};
 use crate::place::{self, Bound};
-use crate::protocol::{Fault, Identity, Reply, ReplyLine};
+use crate::protocol::{DeviceReport, Fault, Identity, Reply, ReplyLine};
 use crate::qdisc::QdiscSnapshot;
 use crate::rooms::FlowRooms;
 use crate::session::Session;
@@ -69,9 +69,9 @@ pub trait Source: Send + 'static {
         Err("this program is no gateway".to_owned())
     }
 
-    /// The state of the device, in lines. Empty unless it has one of its own.
-    fn device(&self) -> String {
-        String::new()
+    /// The state of the device. Empty unless it has one of its own.
+    fn device(&self) -> DeviceReport {
+        DeviceReport::default()
     }
 
     /// The queue disciplines in front of the stack's device, the root first. Empty unless the program has

@@ -77,6 +77,7 @@ pub use out::sockets::NOTSENT_LOWAT;
 pub use out::way_out::{Arrived, Datagrams, Path, Pings, Upstream, WayOut, failure};
 pub use run::admit::incoming_options;
 pub use run::host_files::{NameServers, name_server};
+pub use run::host_names::HostNames;
 pub use run::resolver::Resolver;
 pub use run::rooms::{Rooms, near};
 pub use run::server::{Log, Server};

@@ -100,6 +100,18 @@ impl Endpoint {
         })
     }
 
+    /// Its host, a name or an address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Its UDP port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Whether it is a name, whose address may change.
     #[must_use]
     pub fn is_name(&self) -> bool {

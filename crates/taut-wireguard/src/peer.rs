@@ -51,6 +51,8 @@ pub(crate) struct State {
     updated: Instant,
     /// Handshakes begun since the last answer.
     attempts: u32,
+    /// So many that the endpoint's name should be resolved again. A packet may have begun the last one.
+    wants_resolve: bool,
     pub(crate) counts: Counts,
 }
 
@@ -110,6 +112,7 @@ impl Peer {
             deadlines: Deadlines::new(now, every),
             updated: now,
             attempts: 0,
+            wants_resolve: false,
             counts: Counts::default(),
         };
         let peer = Self {
@@ -150,6 +153,7 @@ impl State {
         self.counts.tx_bytes += message.len() as u64;
         if kind == Kind::Initiation {
             self.attempts = self.attempts.saturating_add(1);
+            self.wants_resolve |= self.attempts.is_multiple_of(RESOLVE_AFTER);
         }
         emit(message, to);
         true
@@ -173,7 +177,7 @@ impl State {
 
     /// A deadline has come. Returns whether the endpoint's name should be resolved again.
     pub(crate) fn handle_timeout(&mut self, now: Instant, emit: Emit<'_>) -> bool {
-        let (attempts, keep_alive) = (self.attempts, self.deadlines.is_persistent_due(now));
+        let keep_alive = self.deadlines.is_persistent_due(now);
         self.deadlines.fired(now);
         self.update(now, emit);
         if keep_alive {
@@ -181,7 +185,7 @@ impl State {
             let result = self.tunn.encapsulate(&[], &mut message);
             self.emit(now, &result, emit);
         }
-        self.attempts > attempts && self.attempts.is_multiple_of(RESOLVE_AFTER)
+        std::mem::take(&mut self.wants_resolve)
     }
 
     /// Encrypts a packet into `room`, which has [`OVERHEAD`] more than it, and at least [`SMALL`]. Returns
@@ -257,7 +261,7 @@ impl State {
         }
         if matches!(kind, Kind::Initiation | Kind::Response) {
             self.counts.handshake_at = Some(now);
-            self.attempts = 0;
+            (self.attempts, self.wants_resolve) = (0, false);
         }
     }
 

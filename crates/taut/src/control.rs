@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use taut_control::gateway::{GatewayItem, GatewayVerb};
 use taut_control::place::Bound;
-use taut_control::protocol::Counter;
+use taut_control::protocol::{Counter, DeviceReport};
 use taut_control::qdisc::QdiscSnapshot;
 use taut_control::rooms::FlowRooms;
 use taut_control::{About, Server, Source};
@@ -45,9 +45,9 @@ impl std::fmt::Debug for Verbs {
     }
 }
 
-/// The state of the device, in lines.
+/// The state of the device.
 #[derive(Clone, Default)]
-pub(crate) struct DeviceState(pub(crate) Option<Arc<dyn Fn() -> String + Send + Sync>>);
+pub(crate) struct DeviceState(pub(crate) Option<Arc<dyn Fn() -> DeviceReport + Send + Sync>>);
 
 impl std::fmt::Debug for DeviceState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,8 +138,8 @@ impl Source for Reach {
         self.gateway.0.as_ref().map_or_else(|| Err("this program is no gateway".to_owned()), |act| act(verb))
     }
 
-    fn device(&self) -> String {
-        self.state.0.as_ref().map_or_else(String::new, |state| state())
+    fn device(&self) -> DeviceReport {
+        self.state.0.as_ref().map_or_else(DeviceReport::default, |state| state())
     }
 
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {

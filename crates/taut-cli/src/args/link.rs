@@ -4,7 +4,7 @@
 //! Called by `send`, `recv`, `serve` and `get`.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -40,7 +40,7 @@ pub(crate) enum Opened {
     /// A device with one queue, and its name.
     Other(Device, String),
     /// A tunnel.
-    WireGuard(WireGuard, String),
+    WireGuard(WireGuard, Tunnel),
 }
 
 /// The link of a stack on an interface of this machine.
@@ -181,7 +181,7 @@ impl LinkArgs {
         if shard_count(self.shards) > 1 {
             bail!("--shards {}: a tunnel has one queue; use one shard", self.shards);
         }
-        Ok(Opened::WireGuard(tunnel.open(self.mtu)?, tunnel.name()))
+        Ok(Opened::WireGuard(tunnel.open(self.mtu)?, tunnel.clone()))
     }
 
     /// Opens what carries frames over a descriptor.
@@ -337,7 +337,7 @@ impl LinkArgs {
     }
 
     /// The kernel's addresses on the link.
-    fn peers(&self) -> anyhow::Result<Vec<Cidr>> {
+    pub(crate) fn peers(&self) -> anyhow::Result<Vec<Cidr>> {
         if let Some(stray) = self.peer_addresses.iter().find(|&&peer| self.network_of(peer).is_none()) {
             bail!(
                 "--peer-address {stray} is not in the network of any --address; leave it out, or add one of its network"
@@ -371,53 +371,6 @@ impl LinkArgs {
                 Cidr::new(address, prefix).is_some_and(|cidr| cidr.network() == network)
             })
             .map(|(network, _)| network)
-    }
-
-    /// Resolves `host:port` to an address of a family that the stack has.
-    ///
-    /// # Errors
-    /// When the text has no port, the name is unknown, it is the stack itself, or the families differ.
-    pub(crate) fn resolve(&self, host_port: &str) -> anyhow::Result<SocketAddr> {
-        if host_port.parse::<Ipv6Addr>().is_ok() {
-            bail!("{host_port:?} has no port; write an IPv6 address with a port as [{host_port}]:7000");
-        }
-        let Some((host, port)) = host_port.rsplit_once(':') else {
-            bail!("{host_port:?} has no port; write HOST:PORT, such as {host_port}:7000");
-        };
-        if !port.parse::<u16>().is_ok_and(|port| port != 0) {
-            bail!("{host_port:?}: {port:?} is not a port; use a number from 1 to 65535");
-        }
-        if let DeviceArg::WireGuard(_) = self.device
-            && host.trim_matches(['[', ']']).parse::<IpAddr>().is_err()
-        {
-            bail!(
-                "{host:?} is a name, which this host's resolver would look up outside the tunnel; give an address"
-            );
-        }
-        let mut found = host_port
-            .to_socket_addrs()
-            .with_context(|| {
-                format!("cannot find the address of {host:?}; check the name, or give an address")
-            })?
-            .peekable();
-        let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
-        let has_family = |to: &SocketAddr| {
-            let learns = if to.is_ipv4() { self.auto.dhcp } else { self.auto.slaac };
-            learns || self.given().iter().any(|own| own.address().is_ipv4() == to.is_ipv4())
-        };
-        let to = found.find(has_family).with_context(|| {
-            let (family, example) =
-                if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
-            format!("{first} is {family}, but no --address is; add one, such as --address {example}")
-        })?;
-        if self.given().iter().any(|own| own.address() == to.ip()) {
-            if !self.device.has_kernel_side() {
-                bail!("{} is the stack's own address; give the address of another host on the link", to.ip());
-            }
-            let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
-            bail!("{} is the stack's own address; the kernel's side has {}", to.ip(), peers.join(" and "));
-        }
-        Ok(to)
     }
 }
 
@@ -465,10 +418,10 @@ fn mtu_of(interface: &str) -> Option<u16> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn args(addresses: &[&str], peers: &[&str]) -> LinkArgs {
+    pub(crate) fn args(addresses: &[&str], peers: &[&str]) -> LinkArgs {
         LinkArgs {
             device: DeviceArg::Tun,
             gateways: Vec::new(),
@@ -572,48 +525,5 @@ mod tests {
         assert!(
             refused(LinkArgs { mac, ..args(&["10.9.0.2/24"], &[]) }).contains("is for an Ethernet device")
         );
-    }
-
-    #[test]
-    fn a_destination_needs_a_port_and_a_family_in_common() {
-        let args = args(&["10.9.0.2/24"], &[]);
-        assert_eq!(args.resolve("10.9.0.1:80").unwrap().to_string(), "10.9.0.1:80");
-        for (to, said) in [
-            ("10.9.0.1", "has no port; write HOST:PORT, such as 10.9.0.1:7000"),
-            ("fd00::1", "as [fd00::1]:7000"),
-            ("10.9.0.1:0", "\"0\" is not a port"),
-            ("10.9.0.1:65536", "\"65536\" is not a port"),
-            ("[fd00::1]:80", "is IPv6, but no --address is; add one, such as --address fd09::2/64"),
-            ("10.9.0.2:80", "is the stack's own address; the kernel's side has 10.9.0.1"),
-        ] {
-            let error = args.resolve(to).unwrap_err().to_string();
-            assert!(error.contains(said), "{to}: {error}");
-        }
-    }
-
-    #[test]
-    fn only_a_device_of_the_kernel_has_a_kernels_side() {
-        let own = |device: &str| {
-            let link = LinkArgs { device: device.parse().unwrap(), ..args(&["10.9.0.2/24"], &[]) };
-            link.resolve("10.9.0.2:80").unwrap_err().to_string()
-        };
-        for device in ["tun", "tap:tap0"] {
-            assert!(own(device).ends_with("the kernel's side has 10.9.0.1"), "{device}: {}", own(device));
-        }
-        for device in [
-            "packet:eth0",
-            "xdp:eth0",
-            "stream:/s",
-            "stream-listen:/s",
-            "dgram:/s",
-            "dgram-listen:/s",
-            "fd:3",
-        ] {
-            assert!(
-                own(device).ends_with("give the address of another host on the link"),
-                "{device}: {}",
-                own(device)
-            );
-        }
     }
 }

@@ -10,4 +10,5 @@ pub(crate) mod network;
 pub(crate) mod priority;
 pub(crate) mod record;
 pub(crate) mod shards;
+pub(crate) mod target;
 pub(crate) mod tunnel;

@@ -6,14 +6,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use taut_wireguard::{Config, WireGuard};
+use serde_json::{Map, Value, json};
+use taut::StackBuilder;
+use taut::dns::Resolver;
+use taut_control::protocol::DeviceReport;
+use taut_wireguard::status::{PeerStatus, Status};
+use taut_wireguard::{Config, Monitor, WireGuard};
 
+use crate::shared::clock;
 use crate::shared::log::{self, Level};
 
 /// A tunnel that is not open yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunnel {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(crate) config: Config,
 }
 
@@ -60,6 +66,19 @@ impl Tunnel {
         Ok(WireGuard::open(&config)?)
     }
 
+    /// The open tunnel, for `taut wg show`.
+    pub(crate) fn shown(&self, device: &WireGuard) -> Shown {
+        Shown { name: self.name(), monitor: device.monitor() }
+    }
+
+    /// Where its stack looks names up: by its name servers, else nowhere. The host's are outside.
+    pub(crate) fn resolver(&self) -> Resolver {
+        match self.name_servers() {
+            Ok(servers) => Resolver::Servers(servers),
+            Err(_) => Resolver::Nowhere,
+        }
+    }
+
     /// Its name servers.
     ///
     /// # Errors
@@ -73,4 +92,53 @@ impl Tunnel {
         }
         Ok(self.config.dns.iter().map(|server| SocketAddr::new(*server, DNS_PORT)).collect())
     }
+}
+
+/// A tunnel whose state the control socket of a stack has.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    name: String,
+    pub(crate) monitor: Monitor,
+}
+
+impl Shown {
+    /// Gives it to a stack, which need not be the one that uses the tunnel.
+    pub(crate) fn on(self, builder: StackBuilder) -> StackBuilder {
+        builder.control_device(move || {
+            let status = self.monitor.status();
+            let (text, json) = (status.to_string(), json(&status, clock::wall()));
+            DeviceReport { name: self.name.clone(), text, json }
+        })
+    }
+}
+
+/// The names of `wg-json`, which leaves out what is not there, and `mtu` and `drops`; `now` is in seconds
+/// since 1970.
+fn json(Status { public_key, port, peers, drops }: &Status, now: f64) -> Value {
+    let peer = |peer: &PeerStatus| {
+        let handshake = peer.since_handshake.map(|since| (now - since.as_secs_f64()) as u64);
+        let allowed: Vec<_> = peer.allowed_ips.iter().map(|cidr| cidr.network().to_string()).collect();
+        let mut fields = Map::new();
+        let known = [
+            ("endpoint", peer.endpoint.map(|at| json!(at.to_string()))),
+            ("latestHandshake", handshake.map(Value::from)),
+            ("transferRx", Some(peer.rx_bytes).filter(|bytes| *bytes > 0).map(Value::from)),
+            ("transferTx", Some(peer.tx_bytes).filter(|bytes| *bytes > 0).map(Value::from)),
+            ("persistentKeepalive", peer.persistent_keepalive.map(|every| every.as_secs().into())),
+            ("allowedIps", Some(json!(allowed))),
+            ("mtu", Some(peer.mtu.into())),
+        ];
+        fields.extend(known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        (peer.public_key.to_string(), Value::from(fields))
+    };
+    json!({
+        "publicKey": public_key.to_string(),
+        "listenPort": port,
+        "peers": peers.iter().map(peer).collect::<Map<_, _>>(),
+        "drops": {
+            "invalid": drops.invalid, "replayed": drops.replayed, "stranger": drops.stranger,
+            "source": drops.source, "congestion": drops.congestion, "cookies": drops.cookies,
+            "tooBig": drops.too_big, "unsent": drops.unsent,
+        },
+    })
 }

@@ -31,7 +31,7 @@ use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, RunArgs, shown};
 use crate::net::gateway_log::{look_for_pings, say, write};
-use crate::net::gateway_out::{Out, Way, link};
+use crate::net::gateway_out::{Opened as Leaving, Out, Way, link, observed, resolve_by};
 use crate::net::gateway_rules::RuleArgs;
 use crate::net::live::{Doors, LiveArgs};
 use crate::net::proxy::read_login;
@@ -136,9 +136,8 @@ fn login_file(path: &str) -> Result<Login, String> {
 }
 
 impl GatewayArgs {
-    /// The proxy, with the login that it asks for.
     /// The way out, and the name servers: a tunnel has its own, which are reached through it.
-    fn way(&self, out: Option<StackBuilder>, resolver: Resolver) -> anyhow::Result<(Way, Resolver)> {
+    fn way(&self, out: Option<Leaving>, resolver: Resolver) -> anyhow::Result<(Way, Resolver)> {
         let opened = || out.context("the way out is not open");
         let way = match &self.out {
             None => Way::Host,
@@ -148,14 +147,16 @@ impl GatewayArgs {
             }
             Some(Out::Http(way)) => Way::Http(way.clone()),
             Some(Out::Tun(name)) => {
-                Way::Link(link(opened()?, &self.congestion).with_context(|| format!("--out tun:{name}"))?)
+                let link = link(opened()?.builder, &self.congestion);
+                Way::Link(link.with_context(|| format!("--out tun:{name}"))?, None)
             }
             Some(Out::WireGuard(file)) => {
-                let link = link(opened()?, &self.congestion)?;
+                let Leaving { builder, tunnel } = opened()?;
+                let link = link(builder, &self.congestion)?;
                 let servers =
                     if resolver.servers.is_empty() { file.name_servers()? } else { resolver.servers };
                 let resolver = Resolver { servers, over: Some(link.stack.clone()), ..resolver };
-                return Ok((Way::Link(link), resolver));
+                return Ok((Way::Link(link, tunnel), resolver));
             }
         };
         Ok((way, resolver))
@@ -254,8 +255,20 @@ impl GatewayArgs {
         Some(place.parse().map_or_else(|_| Enter::Path(place.clone()), Enter::Process))
     }
 
-    fn server(settings: Settings, resolver: Resolver) -> Server {
-        Server::new(settings, resolver, Box::new(write))
+    /// The way out and the server of its flows, inside the runtime.
+    fn begun(
+        &self,
+        out: Option<Leaving>,
+        settings: Settings,
+        resolver: Resolver,
+    ) -> anyhow::Result<(Way, Server)> {
+        let is_confined = resolver.outside.is_some();
+        let (way, resolver) = self.way(out, resolver)?;
+        let server = Server::new(settings, resolver, Box::new(write));
+        if let (Some(tunnel), true) = (way.tunnel(), is_confined) {
+            resolve_by(&server, &tunnel.monitor);
+        }
+        Ok((way, server))
     }
 }
 
@@ -304,7 +317,7 @@ struct Opened {
     namespace: Option<Namespace>,
     listening: Vec<(Vec<IpAddr>, Listening)>,
     builder: StackBuilder,
-    out: Option<StackBuilder>,
+    out: Option<Leaving>,
 }
 
 /// Before there is a second thread.
@@ -324,11 +337,6 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
         builder = builder.tun(tun).mtu(args.mtu()).open()?;
     }
     let out = args.out.as_ref().map(|out| out.open(&args.out_address)).transpose()?.flatten();
-    let (out, tunnel) = out.map_or((None, None), |out| (Some(out.builder), out.monitor));
-    if let Some(tunnel) = tunnel {
-        // For `taut wg show`, by the guest's control socket.
-        builder = builder.control_device(move || tunnel.status().to_string());
-    }
     // pasta's and slirp4netns's manners have a place already.
     args.manner().ends_with(args.netns.as_deref());
     Ok(Opened { opening, namespace, listening, builder, out })
@@ -379,8 +387,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
         let ways = orders.as_ref().zip(control.outside.as_deref());
-        let (way, resolver) = args.way(out, resolver)?;
-        let server = GatewayArgs::server(settings, resolver);
+        let (way, server) = args.begun(out, settings, resolver)?;
         let live = Live::new(&server, guest(&pairs)?, args.client_address);
         let forward = || forwards.iter().try_for_each(|one| live.add_forward(*one).map(|_| ()));
         if let Some(machine) = machine {
@@ -388,7 +395,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             let serving = serve_machines(&control, machine, &live, (way, doors));
             return serve_until(args, &server, ways, serving).await.map(|()| None);
         }
-        let builder = live.observed(control.apply(builder)?);
+        let builder = observed(&live, way.tunnel(), control.apply(builder)?);
         let stack = match &namespace {
             Some(namespace) => namespace.stack(builder)?,
             None => builder.build_tokio()?,
@@ -504,13 +511,15 @@ async fn serve_machines(
     (way, doors): (Way, Doors),
 ) -> anyhow::Result<()> {
     control.show_page()?;
-    let builder = || control.open_socket(Stack::builder()).map(|builder| live.observed(builder));
+    let tunnel = way.tunnel().cloned();
+    let seen = |builder| observed(live, tunnel.as_ref(), builder);
+    let builder = || control.open_socket(Stack::builder()).map(seen);
     let served = async {
         match way {
             Way::Host => machine.serve(live, Arc::new(HostSockets), builder).await,
             Way::Socks5(way) => machine.serve(live, Arc::new(way), builder).await,
             Way::Http(way) => machine.serve(live, Arc::new(way), builder).await,
-            Way::Link(way) => machine.serve(live, Arc::new(way), builder).await,
+            Way::Link(way, _) => machine.serve(live, Arc::new(way), builder).await,
         }
     };
     tokio::select! { end = served => end, error = doors.serve(live.clone()) => Err(error.into()) }

@@ -3,18 +3,18 @@
 //! Called by `gateway.rs`.
 
 use std::io;
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use anyhow::Context as _;
 use taut::device::Cidr;
 use taut::{ConnOptions, Stack, StackBuilder};
-use taut_gateway::{HostSockets, HttpConnect, Link, NOTSENT_LOWAT, Server, Socks5};
+use taut_gateway::{HostNames, HostSockets, HttpConnect, Link, Live, NOTSENT_LOWAT, Server, Socks5};
 use taut_wireguard::Monitor;
 
-use crate::args::tunnel::Tunnel;
+use crate::args::tunnel::{Shown, Tunnel};
 use crate::stack::over_tunnel;
 
 /// Where flows go.
@@ -62,7 +62,7 @@ impl Out {
     /// # Errors
     /// The interface or the tunnel cannot be opened.
     pub(crate) fn open(&self, addresses: &[Cidr]) -> anyhow::Result<Option<Opened>> {
-        let mut monitor = None;
+        let mut tunnel = None;
         let builder = match self {
             Self::Tun(name) => {
                 let builder = addresses
@@ -72,19 +72,43 @@ impl Out {
             }
             Self::WireGuard(file) => {
                 let device = file.open(None)?;
-                monitor = Some(device.monitor());
-                over_tunnel(Stack::builder().device_name(&file.name()), device)
+                tunnel = Some(file.shown(&device));
+                over_tunnel(Stack::builder(), file, device)
             }
             Self::Socks5(_) | Self::Http(_) => return Ok(None),
         };
-        Ok(Some(Opened { builder, monitor }))
+        Ok(Some(Opened { builder, tunnel }))
     }
 }
 
-/// The description of a stack by which flows leave, and the state of its tunnel.
+/// The description of a stack by which flows leave, and its tunnel.
 pub(crate) struct Opened {
     pub(crate) builder: StackBuilder,
-    pub(crate) monitor: Option<Monitor>,
+    pub(crate) tunnel: Option<Shown>,
+}
+
+/// Gives a guest's stack the flows of the gateway and its tunnel, for `taut explain` and `taut wg show`.
+pub(crate) fn observed(live: &Live, tunnel: Option<&Shown>, builder: StackBuilder) -> StackBuilder {
+    let builder = live.observed(builder);
+    match tunnel {
+        Some(tunnel) => tunnel.clone().on(builder),
+        None => builder,
+    }
+}
+
+/// Has the names of a tunnel's endpoints looked up by the gateway, outside of the tunnel: in the sandbox, the
+/// system's resolver can open none of its files. In the runtime that serves.
+pub(crate) fn resolve_by(server: &Server, tunnel: &Monitor) {
+    let (names, runtime) = (HostNames::of(server), tokio::runtime::Handle::current());
+    tunnel.resolve_by(move |endpoint| {
+        let (names, host, (to, found)) = (names.clone(), endpoint.host().to_owned(), mpsc::channel());
+        // The thread that calls this has no runtime, and the gateway may end meanwhile.
+        runtime.spawn(async move { to.send(names.addresses(&host).await) });
+        let ended = |_| io::Error::other("the gateway has ended");
+        let found = found.recv().map_err(ended)??;
+        let first = found.first().ok_or(io::ErrorKind::NotFound)?;
+        Ok(SocketAddr::new(*first, endpoint.port()))
+    });
 }
 
 /// An open way.
@@ -92,7 +116,7 @@ pub(crate) enum Way {
     Host,
     Socks5(Socks5),
     Http(HttpConnect),
-    Link(Link),
+    Link(Link, Option<Shown>),
 }
 
 /// A way that carries flows until the stack ends.
@@ -108,8 +132,16 @@ impl Way {
             Self::Host => Box::pin(server.serve(stack, Arc::new(HostSockets))?),
             Self::Socks5(way) => Box::pin(server.serve(stack, Arc::new(way))?),
             Self::Http(way) => Box::pin(server.serve(stack, Arc::new(way))?),
-            Self::Link(way) => Box::pin(server.serve(stack, Arc::new(way))?),
+            Self::Link(way, _) => Box::pin(server.serve(stack, Arc::new(way))?),
         })
+    }
+
+    /// The tunnel by which flows leave.
+    pub(crate) const fn tunnel(&self) -> Option<&Shown> {
+        match self {
+            Self::Link(_, tunnel) => tunnel.as_ref(),
+            Self::Host | Self::Socks5(_) | Self::Http(_) => None,
+        }
     }
 }
 

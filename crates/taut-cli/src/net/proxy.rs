@@ -16,6 +16,7 @@ use taut_core::congestion::Registry;
 use taut_gateway::sandbox::{CapabilitySet, Needs, Orders, Tasks};
 use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Resolver, Rules, Server, Settings, Transparent};
 use taut_link::Rate;
+use taut_wireguard::Monitor;
 use tokio::task::JoinSet;
 
 use crate::args::control::ControlArgs;
@@ -26,6 +27,7 @@ use crate::args::record;
 use crate::net::confined::{self, Inside};
 use crate::net::gateway::name_servers;
 use crate::net::gateway_log;
+use crate::net::gateway_out::resolve_by;
 use crate::shared::advice::cannot_listen;
 use crate::shared::config_file::ConfigArgs;
 use crate::shared::log::{self, Level, LogArgs};
@@ -132,7 +134,7 @@ impl ProxyArgs {
     fn start(
         &self,
         control: &ControlArgs,
-        builder: StackBuilder,
+        (builder, monitor): (StackBuilder, Option<Monitor>),
         settings: Settings,
         resolver: Resolver,
     ) -> anyhow::Result<(Stack, Server)> {
@@ -143,8 +145,11 @@ impl ProxyArgs {
         };
         let servers = if resolver.servers.is_empty() { tunnel.name_servers()? } else { resolver.servers };
         let stack = control.apply(builder)?.build()?;
+        let monitor = monitor.filter(|_| resolver.outside.is_some());
         let resolver = Resolver { servers, over: Some(stack.clone()), ..resolver };
-        Ok((stack, Server::new(settings, resolver, Box::new(gateway_log::write))))
+        let server = Server::new(settings, resolver, Box::new(gateway_log::write));
+        monitor.iter().for_each(|tunnel| resolve_by(&server, tunnel));
+        Ok((stack, server))
     }
 
     /// Opens what was asked for, in front of which clients are served.
@@ -199,7 +204,8 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
     confined::raise_descriptors();
     args.log.start();
-    let builder = stack::opened(&args.link, controllers)?.open()?;
+    let (builder, tunnel) = stack::opened(&args.link, controllers)?;
+    let builder = builder.open()?;
     let (mut control, mut resolver, mut orders) = (args.link.control.clone(), resolver, None);
     if !args.no_sandbox {
         let inside = args.confine()?;
@@ -212,7 +218,7 @@ pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()
     let mut records = Vec::new();
     let result = runtime.block_on(async {
         let settings = Settings { rules, ..Settings::default() };
-        let (stack, server) = args.start(&control, builder, settings, resolver)?;
+        let (stack, server) = args.start(&control, (builder, tunnel), settings, resolver)?;
         records = stack.recording_handles();
         stack::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let asked = match orders.map(Orders::new).transpose()? {

@@ -1,11 +1,12 @@
 //! `taut wg`: keys, and the state of tunnels, in the words and formats of `wg` (wg(8); `taut-wireguard`).
+//! `args/tunnel.rs` has the JSON.
 
 use std::io::Read as _;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use taut_control::Client;
-use taut_control::place;
+use serde_json::Map;
+use taut_control::{Client, place};
 use taut_wireguard::PrivateKey;
 use zeroize::Zeroizing;
 
@@ -29,13 +30,16 @@ enum WgCommand {
     /// Reads a private key from standard input, and prints its public key
     #[command(after_help = "Example:\n  taut wg pubkey < key")]
     Pubkey,
-    /// Prints the tunnels of the running stacks
-    #[command(after_help = "Example:\n  taut wg show")]
+    /// Prints the tunnels of the running stacks, gateways and proxies
+    #[command(after_help = "Examples:\n  taut wg show\n  taut wg show --json | jq '.wg0.peers'")]
     Show(ShowArgs),
 }
 
 #[derive(Args, Debug)]
 struct ShowArgs {
+    /// Print JSON, with the names of wg-json (wireguard-tools)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     socket: SocketArgs,
 }
@@ -56,29 +60,36 @@ pub(crate) fn run(args: &WgArgs) -> anyhow::Result<()> {
             let key: PrivateKey = text.trim().parse().context("standard input")?;
             output::print(&format!("{}\n", key.public()))
         }
-        WgCommand::Show(args) => show(&args.socket),
+        WgCommand::Show(args) => show(args),
     }
 }
 
-fn show(socket: &SocketArgs) -> anyhow::Result<()> {
+fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let mut clients = Vec::new();
-    if socket.socket.is_some() {
-        clients.push(socket.open()?);
+    if args.socket.socket.is_some() {
+        clients.push(args.socket.open()?);
     } else {
         clients.extend(place::running()?.iter().filter_map(|running| Client::connect(&running.path).ok()));
     }
-    let mut shown = String::new();
+    let (mut shown, mut all) = (String::new(), Map::new());
     for client in &mut clients {
-        let name = asked(client.identity())?.device;
+        let who = asked(client.identity())?;
         // A stack of an earlier version has none.
         let state = client.device().unwrap_or_default();
-        if !state.is_empty() {
+        if !state.text.is_empty() {
             let between = if shown.is_empty() { "" } else { "\n" };
-            shown += &format!("{between}interface: {name}\n{state}");
+            shown += &format!("{between}interface: {}\n{}", state.name, state.text);
+            // Two processes may have tunnels by the same file.
+            let is_new = !all.contains_key(&state.name);
+            let name = if is_new { state.name } else { format!("{}@{}", state.name, who.pid) };
+            all.insert(name, state.json);
         }
     }
     if shown.is_empty() {
-        bail!("no stack with a tunnel is running: start one with --device wireguard:FILE");
+        bail!(
+            "no stack with a tunnel is running: start one with --device wireguard:FILE, or a gateway with --out \
+             wireguard:FILE"
+        );
     }
-    output::print(&shown)
+    if args.json { output::print_json(&all) } else { output::print(&shown) }
 }

@@ -92,32 +92,32 @@ fn first(text: &str, what: &str) -> anyhow::Result<SocketAddr> {
 
 async fn measure(args: &RpmArgs, controllers: &Registry) -> anyhow::Result<Vec<(Direction, Measured)>> {
     let name = args.server.as_deref().unwrap_or_default();
-    let (to, stack) = if args.stack {
-        (args.link.resolve(name)?, Some(stack::stack(&args.link, controllers)?))
-    } else {
-        (first(name, "the server")?, None)
-    };
-    let work = async {
-        let dialler = Dialler { to, stack: stack.clone() };
-        let mut all = Vec::new();
-        for direction in [Direction::Down, Direction::Up] {
-            if args.only.is_some_and(|only| only != direction) {
-                continue;
-            }
-            let bar = progress::parts();
-            bar.set_prefix(direction.name());
-            let found = client::measure(&dialler, direction, Duration::from_secs(args.max_time), &bar).await;
-            bar.finish_and_clear();
-            all.push((direction, found?));
-        }
-        anyhow::Ok(all)
-    };
-    let Some(stack) = &stack else { return work.await };
-    stack::while_up(stack, async {
-        args.link.auto.wait(stack).await?;
-        work.await
+    if !args.stack {
+        return each(args, Dialler { to: first(name, "the server")?, stack: None }).await;
+    }
+    let target = args.link.target(name)?;
+    let stack = stack::stack(&args.link, controllers)?;
+    stack::while_up(&stack, async {
+        args.link.auto.wait(&stack).await?;
+        let to = target.address(&args.link, &stack).await?;
+        each(args, Dialler { to, stack: Some(stack.clone()) }).await
     })
     .await
+}
+
+async fn each(args: &RpmArgs, dialler: Dialler) -> anyhow::Result<Vec<(Direction, Measured)>> {
+    let mut all = Vec::new();
+    for direction in [Direction::Down, Direction::Up] {
+        if args.only.is_some_and(|only| only != direction) {
+            continue;
+        }
+        let bar = progress::parts();
+        bar.set_prefix(direction.name());
+        let found = client::measure(&dialler, direction, Duration::from_secs(args.max_time), &bar).await;
+        bar.finish_and_clear();
+        all.push((direction, found?));
+    }
+    Ok(all)
 }
 
 /// The error for a server that is another program's.

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use taut_core::congestion::Registry;
 use taut_testbed::Meter;
 
 use crate::args::link::LinkArgs;
+use crate::args::target::Target;
 use crate::shared::clock::Stopwatch;
 use crate::shared::{interrupt, output, progress};
 use crate::stack;
@@ -86,7 +86,7 @@ pub(crate) fn get(args: &GetArgs, controllers: &Registry) -> anyhow::Result<()> 
 
 async fn fetch(args: &GetArgs, controllers: &Registry) -> anyhow::Result<Summary> {
     // Before anything is opened.
-    address(args, &args.url)?;
+    target(args, &args.url)?;
     let stack = stack::stack(&args.link, controllers)?;
     let work = stack::while_up(&stack, async {
         args.link.auto.wait(&stack).await?;
@@ -103,9 +103,9 @@ async fn fetch(args: &GetArgs, controllers: &Registry) -> anyhow::Result<Summary
 }
 
 /// Where the server of a URL is.
-fn address(args: &GetArgs, url: &Uri) -> anyhow::Result<SocketAddr> {
+fn target(args: &GetArgs, url: &Uri) -> anyhow::Result<Target> {
     let authority = url.authority().context("the URL has no host")?;
-    args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))
+    args.link.target(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))
 }
 
 /// Fetches the URL, or with `-L` the one that it redirects to.
@@ -165,7 +165,7 @@ enum Got {
 
 async fn fetch_over(stack: &taut::Stack, url: &Uri, args: &GetArgs) -> anyhow::Result<Got> {
     let authority = url.authority().context("the URL has no host")?;
-    let to = address(args, url)?;
+    let to = target(args, url)?.address(&args.link, stack).await?;
     let stream = dial(stack, to, args.connect_timeout).await?;
     let watch = Stopwatch::start();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

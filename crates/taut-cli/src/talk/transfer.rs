@@ -99,12 +99,13 @@ impl Listen {
 /// # Errors
 /// When the link, the connection or standard input fails.
 pub(crate) fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
-    let to = args.link.resolve(&args.to)?;
+    let target = args.link.target(&args.to)?;
     let total =
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = stack::stack(&args.link, controllers)?;
     let work = async {
         args.link.auto.wait(&stack).await?;
+        let to = target.address(&args.link, &stack).await?;
         let mut stream = dial(&stack, to, None).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();

@@ -5,6 +5,7 @@ pub(crate) mod apart;
 pub(crate) mod datagrams;
 pub(crate) mod first_bytes;
 pub(crate) mod host_files;
+pub(crate) mod host_names;
 pub(crate) mod join;
 pub(crate) mod looks;
 pub(crate) mod ports;

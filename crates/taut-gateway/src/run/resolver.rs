@@ -63,8 +63,9 @@ impl Default for Resolver {
 pub(crate) struct NameService {
     servers: Vec<SocketAddr>,
     over: Option<Stack>,
-    resolv_conf: Watched<ResolvConf>,
-    hosts: Watched<Hosts>,
+    // Of a sandbox, there is one each: the process outside opens a file once.
+    resolv_conf: Arc<Watched<ResolvConf>>,
+    hosts: Arc<Watched<Hosts>>,
 }
 
 impl NameService {
@@ -73,10 +74,16 @@ impl NameService {
         if let Some(caller) = outside {
             let hosts = Watched::outside(Arc::clone(&caller), Known::Hosts, Hosts::read);
             let resolv_conf = Watched::outside(caller, Known::ResolvConf, ResolvConf::read);
-            return Self { servers, over, resolv_conf, hosts };
+            return Self { servers, over, resolv_conf: resolv_conf.into(), hosts: hosts.into() };
         }
-        let resolv_conf = Watched::new(resolv_conf, ResolvConf::read);
-        Self { servers, over, resolv_conf, hosts: Watched::new(hosts, Hosts::read) }
+        let resolv_conf = Watched::new(resolv_conf, ResolvConf::read).into();
+        Self { servers, over, resolv_conf, hosts: Watched::new(hosts, Hosts::read).into() }
+    }
+
+    /// The host's own servers, by its own sockets, with the same files.
+    pub(crate) fn of_host(&self) -> Self {
+        let (resolv_conf, hosts) = (Arc::clone(&self.resolv_conf), Arc::clone(&self.hosts));
+        Self { servers: Vec::new(), over: None, resolv_conf, hosts }
     }
 
     fn servers(&self) -> Vec<SocketAddr> {

@@ -68,6 +68,15 @@ impl Server {
     /// A gateway that asks `resolver` for names. Must be called in a tokio runtime.
     #[must_use]
     pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
+        Self::of(settings, NameService::new(resolver), log)
+    }
+
+    /// A server for the host itself: without rules, and by the host's own name servers.
+    pub(crate) fn of_host(&self) -> Self {
+        Self::of(Settings::default(), self.names().of_host(), Box::new(|_| ()))
+    }
+
+    fn of(settings: Settings, names: NameService, log: Log) -> Self {
         let inner = Inner {
             gateway: Gateway::new(settings),
             stops: Stops::default(),
@@ -75,7 +84,6 @@ impl Server {
             armed: None,
         };
         let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
-        let names = NameService::new(resolver);
         Self(Arc::new(Shared {
             inner,
             began,

@@ -26,7 +26,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use boringtun::noise::rate_limiter::RateLimiter;
 use nix::sys::socket::{getsockopt, sockopt};
@@ -63,9 +63,12 @@ pub struct WireGuard {
     addresses: Vec<Cidr>,
 }
 
-/// Reads a tunnel's state while a stack uses it.
+/// Reads a tunnel's state while a stack uses it, and decides how names of endpoints are looked up again.
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<Tunnel>);
+
+/// Looks the name of an endpoint up.
+type Resolve = dyn Fn(&Endpoint) -> io::Result<SocketAddr> + Send + Sync;
 
 /// The part that both halves share.
 pub(crate) struct Tunnel {
@@ -88,6 +91,8 @@ pub(crate) struct Tunnel {
     has_errors: AtomicBool,
     /// `line`'s deadline of peers, for those without the lock.
     peers_at: AtomicU64,
+    /// In place of the system's resolver.
+    resolve: OnceLock<Arc<Resolve>>,
 }
 
 /// The timer's purposes, and messages for the stack.
@@ -202,6 +207,7 @@ impl WireGuard {
             line: Mutex::new(line),
             has_errors: AtomicBool::new(false),
             peers_at: AtomicU64::new(u64::MAX),
+            resolve: OnceLock::new(),
         };
         tunnel.peers.iter().for_each(|peer| tunnel.note_due(peer.due()));
         let segments = batch::BYTES_MAX / (usize::from(mtu) + OVERHEAD);
@@ -251,6 +257,14 @@ impl From<WireGuard> for Device {
 }
 
 impl Monitor {
+    /// Looks names of endpoints up by this function from now on, in place of the system's resolver: where
+    /// that cannot be used, as in a sandbox, or would send its questions into the tunnel itself, as in a VPN
+    /// of a whole device. It is called on a thread of its own and may wait. The first call counts.
+    pub fn resolve_by(&self, resolve: impl Fn(&Endpoint) -> io::Result<SocketAddr> + Send + Sync + 'static) {
+        // Set once.
+        _ = self.0.resolve.set(Arc::new(resolve));
+    }
+
     /// The state now.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -421,9 +435,9 @@ impl Tunnel {
         if peer.is_resolving.swap(true, Ordering::AcqRel) {
             return;
         }
-        let tunnel = Arc::downgrade(self);
+        let (tunnel, own) = (Arc::downgrade(self), self.resolve.get().cloned());
         let resolve = move || {
-            let found = endpoint.resolve();
+            let found = own.map_or_else(|| endpoint.resolve(), |own| own(&endpoint));
             let Some(tunnel) = tunnel.upgrade() else { return };
             let peer = &tunnel.peers[number];
             if let Ok(at) = found {

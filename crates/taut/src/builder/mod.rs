@@ -277,11 +277,14 @@ impl StackBuilder {
         self
     }
 
-    /// The state of the device, in lines, for `taut wg show`. The function runs on the control socket's
-    /// thread, at each request.
+    /// The state of the device, for `taut wg show`. The function runs on the control socket's thread, at each
+    /// request.
     #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
-    pub fn control_device(mut self, state: impl Fn() -> String + Send + Sync + 'static) -> Self {
+    pub fn control_device(
+        mut self,
+        state: impl Fn() -> taut_control::protocol::DeviceReport + Send + Sync + 'static,
+    ) -> Self {
         self.control.state = crate::control::DeviceState(Some(std::sync::Arc::new(state)));
         self
     }

@@ -1,19 +1,21 @@
-//! `taut wg`, `--device wireguard:FILE` and `taut gateway --out wireguard:FILE`. WG-30 to 33 of
+//! `taut wg`, `--device wireguard:FILE` and `taut gateway --out wireguard:FILE`. WG-30 to 33 and 35 to 38 of
 //! `docs/spec/wireguard.md`.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use taut::{Stack, blocking};
 use taut_device::sys::Capture;
 use taut_testbed::{Kernel, PATIENCE, Subnet, eventually};
 use taut_wireguard::{Config, PrivateKey, WireGuard};
 
-use super::support::{Lab, taut};
+use super::support::{Lab, Running, taut};
 
 /// The port of the far end.
 const PORT: u16 = 51820;
@@ -122,6 +124,87 @@ fn wg_31_a_command_serves_through_a_tunnel_and_wg_shows_it() {
     }
 }
 
+/// Seconds since 1970, by another program.
+fn date() -> u64 {
+    let output = Command::new("date").arg("+%s").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// The names are those of `wg-json` in wireguard-tools; the numbers are those of the far end.
+#[test]
+fn wg_36_wg_show_prints_json() {
+    let Some(lab) = Lab::without_turn("wireguard-json", &["ip"]) else { return };
+    let (far, begin) = (Far::new(&lab, Subnet(83)), date());
+    let device = far.kernel.enter(|| WireGuard::open(&far.config)).unwrap().unwrap();
+    let monitor = device.monitor();
+    let stack = Stack::builder().device(device).address("10.66.0.1/24").build().unwrap();
+    let _web = web_server(&stack);
+    let args = ["proxy", "--out", "wireguard:near.conf", "--control", "here", "--listen", "127.0.0.1:1080"];
+    let _proxy = lab.taut(&args, "a proxy at");
+    let args = ["-sS", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "http://10.66.0.1/"];
+    let fetched = lab.output(Command::new("curl").args(args));
+    assert_eq!(String::from_utf8_lossy(&fetched.stdout), "hello", "{fetched:?}");
+    let (mut own, mut there) = (Value::Null, monitor.status());
+    eventually("both ends have counted alike", || {
+        let shown = lab.output(&mut taut(&["wg", "show", "--json", "--socket", "here"]));
+        let all: Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|_| panic!("{shown:?}"));
+        (own, there) = (all["near"].clone(), monitor.status());
+        let peer = &own["peers"][there.public_key.to_string()];
+        (peer["transferRx"].as_u64(), peer["transferTx"].as_u64())
+            == (Some(there.peers[0].tx_bytes), Some(there.peers[0].rx_bytes))
+    });
+    assert_eq!(own["publicKey"], there.peers[0].public_key.to_string());
+    assert_eq!(own["listenPort"], there.peers[0].endpoint.unwrap().port());
+    let peer = &own["peers"][there.public_key.to_string()];
+    assert_eq!(peer["endpoint"], format!("{}:{PORT}", Subnet(83).far_v4()));
+    assert_eq!((&peer["allowedIps"], &peer["mtu"]), (&serde_json::json!(["0.0.0.0/0"]), &1_420.into()));
+    assert!((begin..=date()).contains(&peer["latestHandshake"].as_u64().unwrap()), "{peer}");
+    // wg-json leaves out what is off.
+    assert_eq!((peer.get("persistentKeepalive"), &own["drops"]["invalid"]), (None, &0.into()));
+}
+
+#[test]
+fn wg_37_the_tunnels_of_gateways_and_proxies_are_shown() {
+    let Some(lab) = Lab::without_turn("wireguard-shown", &["ip"]) else { return };
+    let _far = Far::new(&lab, Subnet(84));
+    let mut running = Vec::new();
+    for (number, args) in [
+        &["gateway", "--out", "wireguard:near.conf", "--qemu", "vm"][..],
+        &["gateway", "--out", "wireguard:near.conf", "--run", "--", "cat"],
+        &["proxy", "--out", "wireguard:near.conf"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let control = format!("control-{number}");
+        let args = [&args[..1], &["--control", &control], &args[1..]].concat();
+        running
+            .push(lab.spawn(taut(&args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null())));
+        let mut machine = None;
+        eventually("the tunnel is shown", || {
+            if args.contains(&"--qemu") {
+                machine = machine.take().or_else(|| UnixStream::connect(lab.dir.join("vm")).ok());
+            }
+            let shown = lab.output(&mut taut(&["wg", "show", "--socket", &control]));
+            String::from_utf8_lossy(&shown.stdout).starts_with("interface: near\n  public key: ")
+        });
+    }
+}
+
+#[test]
+fn wg_38_a_command_looks_names_up_through_the_tunnel() {
+    let Some(lab) = Lab::without_turn("wireguard-names", &["ip"]) else { return };
+    let far = Far::new(&lab, Subnet(85));
+    // A way around the tunnel, which is not taken.
+    lab.kernel.run("ip route add default via 10.85.0.1").unwrap();
+    let capture = far.kernel.enter(|| Capture::open("veth0")).unwrap().unwrap();
+    let stack = far.stack();
+    let _serving = (name_server(&stack), web_server(&stack));
+    let output = lab.output(&mut taut(&["get", "http://server.test/", "--device", "wireguard:near.conf"]));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{output:?}");
+    assert_eq!(leaks(&capture), Vec::<Vec<u8>>::new());
+}
+
 #[test]
 fn wg_32_a_file_that_cannot_be_used_is_refused() {
     let Some(lab) = Lab::without_turn("wireguard-file", &["ip"]) else { return };
@@ -149,7 +232,8 @@ fn wg_32_a_file_that_cannot_be_used_is_refused() {
             assert!(output.status.code() == Some(2) && error.contains(said), "{args:?}: {error}");
         }
     }
-    let name = lab.output(&mut taut(&["get", "http://example.com/", "--device", "wireguard:near.conf"]));
+    write(&lab.dir.join("nameless.conf"), &text.replace("DNS = 10.66.0.1", ""), 0o600);
+    let name = lab.output(&mut taut(&["get", "http://example.com/", "--device", "wireguard:nameless.conf"]));
     assert!(String::from_utf8_lossy(&name.stderr).contains("outside the tunnel"), "{name:?}");
 }
 
@@ -169,6 +253,17 @@ fn name_server(stack: &Stack) -> thread::JoinHandle<()> {
                 answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 66, 0, 1]);
             }
             _ = socket.send_to(&answer, from);
+        }
+    })
+}
+
+/// Answers each request with one word.
+fn web_server(stack: &Stack) -> thread::JoinHandle<()> {
+    let listener = blocking::TcpListener::bind(stack, "10.66.0.1:80").unwrap();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            _ = stream.read(&mut [0; 4_096]);
+            _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello");
         }
     })
 }
@@ -200,13 +295,7 @@ fn wg_33_a_guest_s_network_is_the_tunnel_and_nothing_leaks() {
     let capture = far.kernel.enter(|| Capture::open("veth0")).unwrap().unwrap();
     let stack = far.stack();
     let names = name_server(&stack);
-    let listener = blocking::TcpListener::bind(&stack, "10.66.0.1:80").unwrap();
-    let server = thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            _ = stream.read(&mut [0; 4_096]);
-            _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello");
-        }
-    });
+    let server = web_server(&stack);
     let fetch = |limit: &str| {
         let args = ["gateway", "--out", "wireguard:near.conf", "--run", "--"];
         let guest = ["curl", "-sS", "-4", "--max-time", limit, "http://server.test/"];
@@ -222,4 +311,75 @@ fn wg_33_a_guest_s_network_is_the_tunnel_and_nothing_leaks() {
     assert!(!output.status.success(), "{output:?}");
     assert_eq!(leaks(&capture), Vec::<Vec<u8>>::new());
     drop((names, server));
+}
+
+/// Gives the endpoint in `near.conf` a name.
+fn name_endpoint(lab: &Lab, subnet: Subnet) {
+    let path = lab.dir.join("near.conf");
+    let text = std::fs::read_to_string(&path).unwrap();
+    write(&path, &text.replace(&subnet.far_v4().to_string(), "vpn.test"), 0o600);
+}
+
+/// `taut` in a mount namespace where this file of the lab's directory is a file of /etc.
+fn with_file_of_etc(file: &str, args: &[&str]) -> Command {
+    let script = format!("mount --bind {file} /etc/{file} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_taut")]).args(args);
+    command
+}
+
+/// Nothing is at the endpoint's first address. The sandbox has no file of the host's.
+#[test]
+fn wg_35_a_gateway_finds_an_endpoint_that_has_moved() {
+    let Some(lab) = Lab::without_turn("wireguard-moves", &["ip", "curl"]) else { return };
+    let (subnet, hosts) = (Subnet(86), lab.dir.join("hosts"));
+    let far = Far::new(&lab, subnet);
+    let stack = far.stack();
+    let _serving = (name_server(&stack), web_server(&stack));
+    name_endpoint(&lab, subnet);
+    std::fs::write(&hosts, "10.86.0.9 vpn.test\n").unwrap();
+    let guest = "echo > begun; until curl -sS -4 --max-time 5 http://server.test/; do sleep 0.2; done";
+    let args = ["gateway", "--out", "wireguard:near.conf", "--run", "--", "sh", "-c", guest];
+    let mut command = with_file_of_etc("hosts", &args);
+    let gateway = lab.spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    eventually("the tunnel is open", || lab.dir.join("begun").exists());
+    std::fs::write(&hosts, format!("{} vpn.test\n", subnet.far_v4())).unwrap();
+    let output = gateway.output();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{output:?}");
+}
+
+/// A name server of the lab's namespace.
+fn dnsmasq(lab: &Lab, vpn: &str) -> Running {
+    let mut command = Command::new("dnsmasq");
+    command
+        .args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file="])
+        .args(["--user=root", "--group=root", "--local=/test/", "--listen-address=127.0.0.1"])
+        .args(["--bind-interfaces", &format!("--host-record=vpn.test,{vpn}")])
+        .stdin(Stdio::null());
+    let running = lab.spawn(&mut command);
+    let listens = || lab.kernel.run("ss -Hltn sport = :53").is_ok_and(|lines| !lines.is_empty());
+    eventually("dnsmasq listens", listens);
+    running
+}
+
+#[test]
+fn wg_35_a_proxy_finds_an_endpoint_that_has_moved() {
+    let Some(lab) = Lab::without_turn("wireguard-roams", &["ip", "curl", "dnsmasq", "ss"]) else { return };
+    let subnet = Subnet(87);
+    let far = Far::new(&lab, subnet);
+    let stack = far.stack();
+    let _serving = (name_server(&stack), web_server(&stack));
+    name_endpoint(&lab, subnet);
+    std::fs::write(lab.dir.join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
+    let before = dnsmasq(&lab, "10.87.0.9");
+    let mut command = with_file_of_etc("resolv.conf", &["proxy", "--out", "wireguard:near.conf"]);
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut proxy = lab.spawn(piped);
+    let _said = proxy.wait_for("a proxy at");
+    drop(before);
+    let _after = dnsmasq(&lab, &subnet.far_v4().to_string());
+    eventually("the far end is found", || {
+        let args = ["-sS", "--max-time", "5", "--socks5-hostname", "127.0.0.1:1080", "http://server.test/"];
+        lab.output(Command::new("curl").args(args)).stdout == b"hello"
+    });
 }
