@@ -73,6 +73,9 @@ pub struct Shard {
     pub(crate) poller: OnceLock<Poller>,
     /// How long one that waits looks for packets again and again before it sleeps.
     pub(crate) busy_poll: Duration,
+    /// Its end was an event.
+    #[cfg(feature = "tracing")]
+    ended: std::sync::Once,
 }
 
 struct Inner {
@@ -225,6 +228,8 @@ impl Shard {
             shared_memory: OnceLock::new(),
             poller: OnceLock::new(),
             busy_poll: Duration::ZERO,
+            #[cfg(feature = "tracing")]
+            ended: std::sync::Once::new(),
         })
     }
 
@@ -312,6 +317,12 @@ impl Shard {
         wake(&mut wakers);
         // Without the lock: it waits for the disk.
         drop(recorded);
+        #[cfg(feature = "tracing")]
+        self.ended.call_once(|| {
+            if let Some(why) = self.closed() {
+                tracing::info!(%why, "stack ended");
+            }
+        });
     }
 
     /// A thread panicked under the lock.

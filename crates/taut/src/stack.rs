@@ -85,6 +85,8 @@ impl Stack {
         threads: Vec<Thread>,
         records: Vec<RecordHandle>,
     ) -> Self {
+        #[cfg(feature = "tracing")]
+        tracing::info!(addresses = ?config.addresses, shards = shards.len(), "stack built");
         Self(Arc::new(Running {
             shards,
             next: AtomicUsize::new(0),
@@ -329,8 +331,6 @@ impl Stack {
         all
     }
 
-    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`, for
-    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given to
     /// Every socket with the numbers that `taut ss` shows, and what `taut nstat` and `taut explain` show: the
     /// same values, without a control socket. The stack's lock is held for a few dozen connections at a time.
     ///
@@ -356,6 +356,8 @@ impl Stack {
         })
     }
 
+    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`, for
+    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given to
     /// [`StackBuilder::controller`](crate::StackBuilder::controller).
     ///
     /// # Errors

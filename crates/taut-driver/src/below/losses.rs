@@ -16,6 +16,9 @@ pub(crate) struct Counted {
     last_error: Option<io::Error>,
     /// When the latest of the packets was made that have come back late.
     latest: Instant,
+    /// The kind of the last error that was an event.
+    #[cfg(feature = "tracing")]
+    reported: Option<io::ErrorKind>,
 }
 
 /// Packets that a device did not send, and those that it did not send at once.
@@ -45,7 +48,14 @@ impl AddAssign for Losses {
 
 impl Counted {
     pub(crate) fn new(device: Box<dyn TxDevice>) -> Self {
-        Self { device, losses: Losses::default(), last_error: None, latest: Instant::ZERO }
+        Self {
+            device,
+            losses: Losses::default(),
+            last_error: None,
+            latest: Instant::ZERO,
+            #[cfg(feature = "tracing")]
+            reported: None,
+        }
     }
 
     /// What was counted since the last call.
@@ -76,6 +86,11 @@ impl TxDevice for Counted {
         match self.device.send(packet, ticket) {
             Sent::Never(ticket, why) => {
                 self.losses.errors += 1;
+                // A packet that is too large comes again and again.
+                #[cfg(feature = "tracing")]
+                if self.reported.replace(why.kind()) != Some(why.kind()) {
+                    tracing::warn!(%why, "device error");
+                }
                 self.last_error = Some(why);
                 // Treated as lost in the network, so retransmission repairs it. If the stack kept the packet,
                 // it would offer it again immediately, for ever.

@@ -93,7 +93,7 @@ impl Server {
         if self.is_own_listener(to) {
             return None;
         }
-        match self.with(|gateway, now| gateway.admit(now, FlowKind::Tcp, from, to)) {
+        match self.admission(FlowKind::Tcp, from, to) {
             Admission::Dial(id, to) => Some((self.handle(id), to)),
             Admission::Questions(id) => {
                 drop(self.handle(id));

@@ -52,7 +52,7 @@ impl Server {
 
     fn admit<W: WayOut>(&self, incoming: IncomingFlow, way: &Arc<W>) {
         let (kind, from, to) = (incoming.kind(), incoming.peer_addr(), incoming.local_addr());
-        match self.with(|gateway, now| gateway.admit(now, kind, from, to)) {
+        match self.admission(kind, from, to) {
             Admission::Refuse(how) => incoming.refuse(how),
             Admission::Silent => drop(incoming),
             Admission::Questions(id) => {

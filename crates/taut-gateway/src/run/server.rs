@@ -17,7 +17,7 @@ use taut::{FlowKind, StackBuilder};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::logic::admission::Passage;
+use crate::logic::admission::{Admission, Passage};
 use crate::logic::event::Event;
 use crate::logic::first_bytes::{FirstBytes, Further};
 use crate::logic::flow::{End, Failure, NextStep, Side};
@@ -137,6 +137,19 @@ impl Server {
         ended.into_iter().for_each(Waker::wake);
     }
 
+    /// The decision about a new flow.
+    pub(crate) fn admission(&self, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
+        let decided = self.with(|gateway, now| gateway.admit(now, kind, from, to));
+        #[cfg(feature = "tracing")]
+        match decided {
+            Admission::Dial(flow, _) | Admission::Questions(flow) => {
+                tracing::debug!(?flow, ?kind, %from, %to, "flow opened");
+            }
+            Admission::Refuse(_) | Admission::Silent => tracing::debug!(?kind, %from, %to, "flow refused"),
+        }
+        decided
+    }
+
     /// A flow of this client to a guest, if there is room for it.
     pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr, client: SocketAddr) -> Option<Handle> {
         let id = self.with(|gateway, now| {
@@ -144,6 +157,8 @@ impl Server {
             gateway.comes_from(id, client);
             Some(id)
         })?;
+        #[cfg(feature = "tracing")]
+        tracing::debug!(flow = ?id, ?kind, to = %guest, "flow opened");
         Some(self.handle(id))
     }
 
@@ -375,5 +390,7 @@ impl Drop for Handle {
         drop(inner);
         drop(waker);
         events.iter().for_each(&self.server.0.log);
+        #[cfg(feature = "tracing")]
+        tracing::debug!(flow = ?self.id, "flow closed");
     }
 }

@@ -440,6 +440,8 @@ impl Tunnel {
             let found = own.map_or_else(|| endpoint.resolve(), |own| own(&endpoint));
             let Some(tunnel) = tunnel.upgrade() else { return };
             let peer = &tunnel.peers[number];
+            #[cfg(feature = "tracing")]
+            tracing::info!(peer = %peer.key, ?found, "endpoint resolved again");
             if let Ok(at) = found {
                 peer.lock().endpoint = Some(at);
             }

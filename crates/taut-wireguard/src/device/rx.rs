@@ -17,6 +17,8 @@ use taut_wire::{Ecn, IpHeader, raw};
 use super::merge::Growing;
 use super::{Tunnel, now};
 use crate::ecn::{Leaving, leave};
+#[cfg(feature = "tracing")]
+use crate::peer::Peer;
 use crate::peer::{Opened, SMALL};
 
 /// Buffers of a call, each for a datagram or, if the kernel merges, for 64 KB of them.
@@ -154,10 +156,16 @@ fn open(
     let number = receiver(tunnel, datagram, from)?;
     let peer = &tunnel.peers[number];
     let mut state = peer.lock();
+    #[cfg(feature = "tracing")]
+    let before = (state.endpoint, state.counts.handshake_at);
     let emit = &mut |message: &[u8], to| tunnel.send_alone(message, to);
     let opened = state.open(now, datagram, from, room, emit);
     tunnel.note_due(peer.note_due(&state));
+    #[cfg(feature = "tracing")]
+    let after = (state.endpoint, state.counts.handshake_at);
     drop(state);
+    #[cfg(feature = "tracing")]
+    events(peer, before, after);
     let packet = match opened {
         Opened::Packet(packet) => packet,
         Opened::Nothing => return None,
@@ -181,6 +189,23 @@ fn open(
     }
     Some(packet.len())
 }
+
+/// An authentic message may have ended a handshake, and have come from elsewhere than the one before.
+#[cfg(feature = "tracing")]
+fn events(peer: &Peer, before: Seen, after: Seen) {
+    if before.1 != after.1 {
+        tracing::debug!(peer = %peer.key, "handshake");
+    }
+    if let ((Some(from), _), (Some(to), _)) = (before, after)
+        && from != to
+    {
+        tracing::debug!(peer = %peer.key, %from, %to, "endpoint roamed");
+    }
+}
+
+/// Where a peer is, and when its last handshake was.
+#[cfg(feature = "tracing")]
+type Seen = (Option<SocketAddr>, Option<Instant>);
 
 fn count(tunnel: &Tunnel, error: &WireGuardError) {
     let counters = &tunnel.counters;
