@@ -453,16 +453,6 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
 }
 
-fn runtime(threads: u16) -> std::io::Result<tokio::runtime::Runtime> {
-    if threads > 1 {
-        return tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.into())
-            .enable_all()
-            .build();
-    }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
-}
-
 /// Serves until this process is asked to end, by a signal or by the process outside.
 async fn serve_until(
     args: &GatewayArgs,
