@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup adapters ffi slirp-frames demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
+.PHONY: help setup adapters ffi slirp-frames slirp-asan demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,9 @@ SLIRP_SEED ?= 1
 slirp-frames: ## FRAMES=100000000 random and damaged frames into libslirp's interface: no panic, and it still answers (10 min after the build)
 	FRAMES=$(or $(FRAMES),100000000) SEED=$(SLIRP_SEED) $(CARGO) test --profile soak --locked -p taut-slirp --test it -- \
 		--ignored --nocapture many_frames $(ARGS)
+
+slirp-asan: ## libslirp's interface from C with AddressSanitizer: each function, FRAMES=1000000 damaged frames; checks Rust, too, with a nightly
+	crates/taut-slirp/tests/c/asan.sh $(FRAMES)
 
 hostile: ## a gateway of each kind and a proxy with code that attacks their sandbox from within: CONF-1
 	@scripts/setup iproute2

@@ -1,5 +1,6 @@
 /* A caller of libslirp in C: the whole life of an instance, by the interface as libslirp.h has it. tests/it/c_program.rs
- * compiles it with all warnings as errors, and runs it under valgrind. It returns the line of what failed. */
+ * compiles it with all warnings as errors, and runs it under valgrind; asan.sh, with AddressSanitizer and a number, that of
+ * random and damaged frames. It says the line of what failed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -65,7 +66,7 @@ size_t slirp_socket_can_recv(Slirp *, struct in_addr, int);
 void slirp_socket_recv(Slirp *, struct in_addr, int, const uint8_t *, int);
 char *slirp_connection_info(Slirp *);
 char *slirp_neighbor_info(Slirp *);
-void slirp_state_save(Slirp *, WriteCb, void *);
+int slirp_state_save(Slirp *, WriteCb, void *);
 int slirp_state_version(void);
 int slirp_state_load(Slirp *, int, ReadCb, void *);
 const char *slirp_version_string(void);
@@ -210,11 +211,12 @@ static int discover(uint8_t *frame) {
     return 286;
 }
 
-static void life(int round) {
-    struct caller caller = {0};
+static const char *domains[] = {"example", NULL};
+
+static Slirp *make(struct caller *caller, bool restricted) {
     Callbacks callbacks = {on_frame, on_error, now_ns, timer_new, timer_free, timer_mod, on_fd, on_fd, notify};
-    const char *domains[] = {"example", NULL};
     Config config = {
+        .restricted = restricted,
         .version = 1,
         .in_enabled = true,
         .vnetwork = ip("10.0.2.0"),
@@ -232,7 +234,12 @@ static void life(int round) {
     inet_pton(AF_INET6, "fec0::", &config.vprefix_addr6);
     inet_pton(AF_INET6, "fec0::2", &config.vhost6);
     inet_pton(AF_INET6, "fec0::3", &config.vnameserver6);
-    Slirp *slirp = slirp_new(&config, &callbacks, &caller);
+    return slirp_new(&config, &callbacks, caller);
+}
+
+static void life(int round) {
+    struct caller caller = {0};
+    Slirp *slirp = make(&caller, false);
     CHECK(slirp && caller.timers == 1);
 
     slirp_input(slirp, arp, sizeof arp);
@@ -267,7 +274,8 @@ static void life(int round) {
     free(connections);
     free(neighbors);
 
-    slirp_state_save(slirp, save, &caller);
+    CHECK(slirp_state_save(slirp, save, &caller) == 0);
+    CHECK(slirp_state_load(slirp, slirp_state_version() + 1, load, &caller) == -EINVAL && !caller.loaded);
     CHECK(slirp_state_load(slirp, slirp_state_version(), load, &caller) == 0);
     CHECK(slirp_state_load(slirp, slirp_state_version(), load, &caller) == -EINVAL);
     CHECK(!slirp_remove_guestfwd(slirp, service, 9) && slirp_remove_guestfwd(slirp, service, 9) == -1);
@@ -279,7 +287,45 @@ static void life(int round) {
     CHECK(caller.timers == 0 && caller.errors == 0);
 }
 
-int main(void) {
+/* SplitMix64. */
+static uint64_t next(uint64_t *seed) {
+    uint64_t mixed = *seed += 0x9e3779b97f4a7c15;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    return mixed ^ (mixed >> 31);
+}
+
+/* Frames of the guest's, damaged; each in memory of its own, so that a byte behind its end is found. The guest is restricted:
+ * nothing leaves this host. */
+static void flood(long frames) {
+    struct caller caller = {0};
+    Slirp *slirp = make(&caller, true);
+    uint8_t lease[286];
+    int lease_len = discover(lease);
+    uint64_t seed = 1;
+    for (long i = 0; i < frames; i++) {
+        bool is_lease = next(&seed) % 2;
+        size_t len = is_lease ? (size_t)lease_len : sizeof arp;
+        if (next(&seed) % 4 == 0) len = 1 + next(&seed) % len;
+        uint8_t *frame = malloc(len);
+        CHECK(frame);
+        memcpy(frame, is_lease ? lease : arp, len);
+        /* Any protocol, in half of the frames. */
+        if (len > 23 && next(&seed) % 2) frame[12] = next(&seed) % 2 ? 8 : 0x86, frame[13] = (uint8_t)next(&seed), frame[23] = (uint8_t)next(&seed);
+        for (uint64_t left = next(&seed) % 8; left > 0; left--) frame[next(&seed) % len] = (uint8_t)next(&seed);
+        slirp_input(slirp, frame, (int)len);
+        free(frame);
+        if (i % 1000 == 0) turn(slirp, &caller, i % 2000 == 0);
+    }
+    int before = caller.arps;
+    slirp_input(slirp, arp, sizeof arp);
+    CHECK(caller.arps > before);
+    slirp_cleanup(slirp);
+    printf("%ld frames\n", frames);
+}
+
+int main(int count, char **arguments) {
     for (int round = 0; round < 3; round++) life(round);
+    if (count > 1) flood(atol(arguments[1]));
     return 0;
 }
