@@ -53,11 +53,12 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `control` | yes | [`StackBuilder::control`]: a socket at which `taut ss` and its like read and change the stack; [`taut_control`] |
+//! | `observe` | no | [`Stack::snapshot`]: what `taut ss` shows, inside the program; `control` has it, too |
 //! | `tokio` | yes | asynchronous sockets, [`relay`], [`StackBuilder::build_tokio`]; `blocking` needs no feature |
 //! | `axum` | no | [`TcpListener`] is a listener of `axum::serve` |
 //! | `hyper` | no | `Connector` for the clients of hyper-util and tonic, a tower service; hyper's traits on [`TcpStream`] |
-//! | `observe` | with `control` | [`Stack::snapshot`]: what `taut ss` shows, inside the program |
 //! | `dns` | no | names are looked up over the stack: [`StackBuilder::resolver`] |
+//! | `tracing` | no | events of stacks, tunnels and a gateway's flows for `tracing` |
 //! | `xdp` | no | Ethernet interfaces by AF_XDP, as a device |
 //!
 //! # Modules

@@ -108,7 +108,7 @@ pub(crate) struct GatewayArgs {
     #[arg(help_heading = "Operation", long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
     /// Print help
-    #[arg(help_heading = "Operation", long, short, action = clap::ArgAction::Help)]
+    #[arg(help_heading = "Operation", long, short, action = clap::ArgAction::Help, hide = true)]
     help: Option<bool>,
     /// Write a line to this descriptor when the guest can connect
     #[arg(help_heading = "Operation", long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]

@@ -74,7 +74,10 @@ fn gw_211_exit_codes_and_signals_pass_process_1_which_reaps() {
         let script =
             "for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap \"echo got $s >&2; n=x\\$n\" $s; done
                       echo ready >&2; until [ \"$n\" = xxxxxxx ]; do sleep 0.05; done; exit 5";
-        let mut gateway = Gateway::run(&lab, "log", options, script);
+        // A shell cannot trap what was ignored when it began, as in the background of another.
+        let command = ["--", "env", "--default-signal=INT,QUIT", "sh", "-c", script];
+        let mut gateway =
+            Gateway::by(&lab, "log", &mut taut(&[&["gateway", "--run"], options, &command].concat()));
         gateway.says("ready");
         for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"] {
             gateway.running.signal(signal);
