@@ -85,37 +85,35 @@ impl BufferPool {
             if !self.lent.is_empty() {
                 self.reclaim();
             }
-            self.take_spare(SIZES - 1)
+            self.take_spare(SIZES - 1, BUFFER_BYTES)
         } else {
             None
         };
+        let is_new = spare.is_none();
         let mut memory = spare.unwrap_or_else(|| Memory::new(Vec::new()));
         if let Some(bytes) = memory.bytes_mut() {
             core::mem::swap(bytes, buffer);
         }
-        self.charge(memory.len());
+        self.budget.charge(memory.len() + CHUNK_OVERHEAD);
+        if is_new {
+            self.trim();
+        }
         memory
     }
 
-    /// So many bytes are in use from now on, in place of spare memory if there is too much of both.
-    fn charge(&mut self, bytes: usize) {
-        self.budget.charge(bytes + CHUNK_OVERHEAD);
-        if self.spare_bytes > self.budget.spare().bytes {
-            self.trim();
-        }
-    }
-
-    /// Frees spare memory, the largest first, that has no place beside the memory in use.
-    #[cold]
+    /// Frees spare memory, the largest first, that has no place beside the memory in use. Called where memory is
+    /// added: what is taken from the spare one, or becomes that, changes no sum.
     fn trim(&mut self) {
         for size in (0..SIZES).rev() {
-            while self.spare_bytes > self.budget.spare().bytes && self.take_spare(size).is_some() {}
+            let bytes = if size == SIZES - 1 { BUFFER_BYTES } else { CHUNK_MIN << size };
+            while self.spare_bytes > self.budget.spare().bytes && self.take_spare(size, bytes).is_some() {}
         }
     }
 
-    fn take_spare(&mut self, size: usize) -> Option<Memory> {
+    /// Of the size with this index, which is so many bytes.
+    fn take_spare(&mut self, size: usize, bytes: usize) -> Option<Memory> {
         let memory = self.spare.get_mut(size)?.pop()?;
-        self.spare_bytes = self.spare_bytes.saturating_sub(memory.len() as u64);
+        self.spare_bytes -= bytes as u64;
         Some(memory)
     }
 
@@ -123,12 +121,15 @@ impl BufferPool {
     /// memory that a packet or an application still holds comes back when they have dropped it.
     pub(crate) fn give(&mut self, memory: Memory) {
         self.budget.uncharge(memory.len() + CHUNK_OVERHEAD);
-        self.keep(memory);
+        // There was room for it in use.
+        self.keep(memory, true);
     }
 
-    /// Memory that is not in use is kept as a spare.
-    fn keep(&mut self, mut memory: Memory) {
-        let Some(size) = size_of_chunk(memory.len()) else { return };
+    /// Memory that is not in use is kept as a spare, if there is room for it.
+    #[inline]
+    fn keep(&mut self, mut memory: Memory, has_room: bool) {
+        let bytes = memory.len();
+        let Some(size) = size_of_chunk(bytes) else { return };
         if memory.bytes_mut().is_none() {
             if memory.is_known() {
                 return;
@@ -140,9 +141,9 @@ impl BufferPool {
             self.lent.push_back(memory);
         } else if let Some(spare) = self.spare.get_mut(size)
             && spare.len() < if size == SIZES - 1 { SPARE_BUFFERS_MAX } else { SPARE_CHUNKS_MAX }
-            && self.spare_bytes + memory.len() as u64 <= self.budget.spare().bytes
+            && (has_room || self.spare_bytes + bytes as u64 <= self.budget.spare().bytes)
         {
-            self.spare_bytes += memory.len() as u64;
+            self.spare_bytes += bytes as u64;
             spare.push(memory);
         }
     }
@@ -152,7 +153,7 @@ impl BufferPool {
         // Packets leave mostly in order, and applications drop what they read mostly in order.
         while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
             if let Some(memory) = self.lent.pop_front() {
-                self.keep(memory);
+                self.keep(memory, false);
             }
         }
         // One that stays long, as in an application's cache, must not keep the others.
@@ -167,9 +168,9 @@ impl BufferPool {
         self.spare[SIZES - 1].len()
     }
 
-    /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
-    /// power of two, at least twice the previous chunk unless there is pressure, and a buffer from 64 KiB on. `first` are the bytes that it will
-    /// begin with: if they are [known](Known), it is no memory.
+    /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a power of
+    /// two, at least twice the previous chunk unless there is pressure, and a buffer from 64 KiB on. `first` are
+    /// the bytes that it will begin with: if they are [known](Known), it is no memory.
     pub(crate) fn take_chunk(&mut self, need: usize, previous: usize, first: &[u8]) -> Memory {
         let previous = if self.budget.is_pressed() { 0 } else { previous };
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
@@ -177,14 +178,17 @@ impl BufferPool {
         if !self.lent.is_empty() {
             self.reclaim();
         }
-        self.charge(bytes);
+        self.budget.charge(bytes + CHUNK_OVERHEAD);
         if let Some(known) = self.known
             && let Some(place) = known.place(first)
         {
             return Memory::known(known.bytes(place, bytes));
         }
-        let spare = size_of_chunk(bytes).and_then(|size| self.take_spare(size));
-        spare.unwrap_or_else(|| Memory::zeroed(bytes))
+        if let Some(memory) = size_of_chunk(bytes).and_then(|size| self.take_spare(size, bytes)) {
+            return memory;
+        }
+        self.trim();
+        Memory::zeroed(bytes)
     }
 
     pub(super) fn take_list(&mut self) -> ChunkList {

@@ -92,11 +92,10 @@ impl WriteQueue {
 
     /// Adds a copy of all of `data`. The caller decides how much may be added.
     pub(crate) fn append(&mut self, data: &[u8], pool: &mut BufferPool) {
-        let was_pressed = pool.budget.is_pressed();
         self.chunks.append(self.end, data, 0, pool);
         self.end += data.len() as u64;
         // Its chunks are as small as they can be, and may be many.
-        if was_pressed || pool.budget.is_pressed() {
+        if pool.budget.is_pressed() {
             self.marks.get_or_insert_default().pieces_until = self.end;
         }
     }
