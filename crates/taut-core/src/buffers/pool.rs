@@ -1,5 +1,5 @@
-//! Memory that is not in use, of a whole stack. Origin: taut's own; called by queues of chunks, and by a device that hands over its
-//! receive buffer.
+//! Memory that is not in use, of a whole stack. Origin: taut's own; called by queues of chunks, and by a
+//! device that hands over its receive buffer.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,8 +11,9 @@ use crate::words::{BUFFER_BYTES, Holders, Known, Memory};
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
 
-/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which [`ChunkQueue::gather`](super::ChunkQueue::gather) depends on. A smaller
-/// chunk would waste less memory on a short request, but the saving is within the allocator's own overhead.
+/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which
+/// [`ChunkQueue::gather`](super::ChunkQueue::gather) depends on. A smaller chunk would waste less memory on a
+/// short request, but the saving is within the allocator's own overhead.
 pub(crate) const CHUNK_MIN: usize = 512;
 
 /// The most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
@@ -24,8 +25,8 @@ const SPARE_CHUNKS_MAX: usize = 64;
 /// The most chunks watched until the packets and applications that hold them have dropped them.
 const LENT_MAX: usize = 256;
 
-/// The oldest of more chunks than these is watched last from then on: 2 MB, more than packets of one connection that
-/// leave in order.
+/// The oldest of more chunks than these is watched last from then on: 2 MB, more than packets of one
+/// connection that leave in order.
 const LENT_PATIENCE: usize = 32;
 
 /// The most spare chunk lists kept: as many as spare buffers.
@@ -53,7 +54,8 @@ pub(crate) struct BufferPool {
     spare: [Vec<Memory>; SIZES],
     /// Its bytes: with those in use no more than `pressure` of `tcp_mem`.
     spare_bytes: u64,
-    /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest first.
+    /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest
+    /// first.
     lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
     /// The memory in use, and its limits.
@@ -77,11 +79,12 @@ impl BufferPool {
         }
     }
 
-    /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is none.
+    /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is
+    /// none.
     pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
         let spare = if buffer.len() == BUFFER_BYTES {
-            // What an application has read without a copy comes back this way. The newest, not the oldest spare one, is
-            // still in the cache.
+            // What an application has read without a copy comes back this way. The newest, not the oldest
+            // spare one, is still in the cache.
             if !self.lent.is_empty() {
                 self.reclaim();
             }
@@ -101,8 +104,8 @@ impl BufferPool {
         memory
     }
 
-    /// Frees spare memory, the largest first, that has no place beside the memory in use. Called where memory is
-    /// added: what is taken from the spare one, or becomes that, changes no sum.
+    /// Frees spare memory, the largest first, that has no place beside the memory in use. Called where memory
+    /// is added: what is taken from the spare one, or becomes that, changes no sum.
     fn trim(&mut self) {
         for size in (0..SIZES).rev() {
             let bytes = if size == SIZES - 1 { BUFFER_BYTES } else { CHUNK_MIN << size };
@@ -110,15 +113,16 @@ impl BufferPool {
         }
     }
 
-    /// Of the size with this index, which is so many bytes.
+    /// The newest with this index, which is so many bytes long.
     fn take_spare(&mut self, size: usize, bytes: usize) -> Option<Memory> {
         let memory = self.spare.get_mut(size)?.pop()?;
         self.spare_bytes -= bytes as u64;
         Some(memory)
     }
 
-    /// Takes memory back, which no longer counts as in use. One piece too many, or of a length that no chunk has, is freed;
-    /// memory that a packet or an application still holds comes back when they have dropped it.
+    /// Takes memory back, which no longer counts as in use. One piece too many, or of a length that no chunk
+    /// has, is freed; memory that a packet or an application still holds comes back when they have dropped
+    /// it.
     pub(crate) fn give(&mut self, memory: Memory) {
         self.budget.uncharge(memory.len() + CHUNK_OVERHEAD);
         // There was room for it in use.
@@ -168,9 +172,9 @@ impl BufferPool {
         self.spare[SIZES - 1].len()
     }
 
-    /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a power of
-    /// two, at least twice the previous chunk unless there is pressure, and a buffer from 64 KiB on. `first` are
-    /// the bytes that it will begin with: if they are [known](Known), it is no memory.
+    /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
+    /// power of two, at least twice the previous chunk unless there is pressure, and a buffer from 64 KiB on.
+    /// `first` are the bytes that it will begin with: if they are [known](Known), it is no memory.
     pub(crate) fn take_chunk(&mut self, need: usize, previous: usize, first: &[u8]) -> Memory {
         let previous = if self.budget.is_pressed() { 0 } else { previous };
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
