@@ -467,7 +467,7 @@ pub mod config {
     };
 }
 
-/// What a stack and its sockets report: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`],
+/// Reports of a stack and its sockets: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`],
 /// and of all sockets at once [`Stack::snapshot`].
 ///
 /// ```no_run

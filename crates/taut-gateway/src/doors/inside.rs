@@ -217,7 +217,7 @@ fn become_guest(
         return refuse(&gateway, &error);
     }
     let is_served = gateway.read_exact(&mut [0]).is_ok();
-    // A gateway that has failed says why, alone.
+    // A gateway that failed has printed the reason; this process prints none.
     let Some((program, arguments)) = command.split_first().filter(|_| is_served) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = Command::new(program);

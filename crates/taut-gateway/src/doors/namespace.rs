@@ -78,7 +78,7 @@ impl Opening {
     /// Waits until the TUN is open.
     ///
     /// # Errors
-    /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process; with
+    /// Errors of the child: no user namespaces, no `/dev/net/tun`, no such process; with
     /// [`Plan::isolate`], a `/proc` that this process may not show alone.
     pub fn wait(self) -> io::Result<Namespace> {
         let Self { process, control, mtu, isolates } = self;
@@ -134,7 +134,7 @@ impl Namespace {
     /// command.
     ///
     /// # Errors
-    /// What goes wrong in the child: no user namespaces, no `/dev/net/tun`, no such process.
+    /// Errors of the child: no user namespaces, no `/dev/net/tun`, no such process.
     pub fn open(mut program: Command, plan: &Plan) -> io::Result<Self> {
         let (control, theirs) = UnixStream::pair()?;
         let child = program.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;

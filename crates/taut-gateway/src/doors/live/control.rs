@@ -29,7 +29,7 @@ impl Live {
     /// the rooms of its connections ([`Server::observed`](crate::Server::observed)).
     #[must_use]
     pub fn observed(&self, builder: StackBuilder) -> StackBuilder {
-        // It has the stack, which must not have it.
+        // `Live` holds the stack, so the stack holds it weakly.
         let live = Arc::downgrade(&self.0);
         self.server().observed(builder).control_gateway(move |verb| {
             let live = live.upgrade().map(Live).ok_or("the gateway has ended")?;
@@ -52,7 +52,7 @@ impl Live {
             GatewayVerb::RemoveRule { at } => {
                 self.server().with(|gateway, _| gateway.remove_rule(*at)).map_err(text)?;
             }
-            _ => return Err("this gateway does not know that verb".to_owned()),
+            _ => return Err("this gateway has no such command".to_owned()),
         }
         Ok(match verb {
             GatewayVerb::Rules | GatewayVerb::AddRule { .. } | GatewayVerb::RemoveRule { .. } => self.rules(),
@@ -69,8 +69,8 @@ impl Live {
         Err(error)
     }
 
-    /// All of them, or none. Waits until they are free, but not for a runtime that waits for this thread, as
-    /// one does that ends.
+    /// All of them, or none. Waits until they are free, for half a second at most: a runtime that ends waits
+    /// for this thread, and closes no port meanwhile.
     fn remove_all(&self, forwards: &[Forward]) -> Result<(), ForwardsError> {
         let known = self.forwards();
         let is_known = |one: &Forward| known.iter().any(|(_, own)| (own.kind, own.at) == (one.kind, one.at));
