@@ -148,7 +148,8 @@ pub(crate) fn start(own: UnixStream, gateway: UnixStream) -> UnixStream {
         Ok(Forked::Parent(pid)) => _ = waitpid(Some(pid), WaitOptions::empty()),
         Ok(Forked::Child) => {
             drop(gateway);
-            // The guest's programs have its user's rights, in the same user namespace. They begin after this.
+            // The guest's programs have its user's rights, in the same user namespace. They begin after this,
+            // and perhaps before `confine`, which sets the same.
             // It is no child of the command (`resolv_conf.rs`).
             if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok()
                 && let Ok(Forked::Child) = fork_alone()
