@@ -1,14 +1,15 @@
-//! The small queue that measures (`taut.tsq=measured`), on devices whose completions come at once, in batches, in bursts,
-//! and late in any order: how much is below TCP, and what it costs.
+//! The small queue that measures (`taut.tsq=measured`), on devices whose completions come at once, in
+//! batches, in bursts, and late in any order: how much is below TCP, and what it costs.
 //!
-//! Each run stands beside one with `taut.tsq=off`, the same in everything else. `make_table`, ignored, prints all.
+//! Each run stands beside one with `taut.tsq=off`, the same in everything else. `make_table`, ignored, prints
+//! all.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use taut_core::{Duration, Instant};
-use taut_sim::app::{Bulk, Sink};
+use taut_sim::app::{Bulk, Sink, SinkStats};
 use taut_sim::{BEGIN, HostId, HostSpec, Interest, Pair, Place, Probe, ProbeEvent, Returns, Wakeups, World};
 
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -73,30 +74,43 @@ struct Found {
 }
 
 impl Run<'_> {
-    fn go(self, tsq: &str) -> Found {
+    /// Two hosts, `delay` from each other, and what the second has read. With `wakeups`, the thread of the
+    /// first takes completions itself, and wakes up as late as that.
+    fn world(
+        self,
+        tsq: &str,
+        delay: Duration,
+        wakeups: Option<Wakeups>,
+    ) -> (World, Pair, Rc<RefCell<SinkStats>>) {
         let mut world = World::new(self.start);
         let mut spec = HostSpec::new(self.rate.parse().unwrap());
         spec.nic.bql = None;
         spec.nic.tso = self.tso;
-        if let Ok(late) = std::env::var("LATE") {
+        if let Some(wakeups) = wakeups {
             spec.cpu.completions_apart = false;
-            spec.cpu.wakeups = match late.as_str() {
-                "quiet" => Wakeups::Quiet,
-                "busy" => Wakeups::Busy,
-                _ => panic!("LATE={late}: quiet or busy"),
-            };
+            spec.cpu.wakeups = wakeups;
         }
         let receiver = spec.clone();
         spec.nic.tx_usecs = Duration::from_micros(self.completions.collected_us);
         spec.returns =
             Returns { late: Duration::from_micros(self.completions.late_us), ..Returns::default() };
-        let pair = Pair::new(&mut world, spec, receiver, Duration::from_micros(50));
+        let pair = Pair::new(&mut world, spec, receiver, delay);
         for (name, value) in [("taut.tsq", tsq), ("tcp_congestion_control", self.control)] {
             world.stack_mut(pair.a).set_sysctl(name, value).unwrap();
         }
         let sink = Sink::new(1).trusting();
         let read = sink.stats();
         world.app(pair.b, sink);
+        (world, pair, read)
+    }
+
+    fn go(self, tsq: &str) -> Found {
+        let wakeups = std::env::var("LATE").ok().map(|late| match late.as_str() {
+            "quiet" => Wakeups::Quiet,
+            "busy" => Wakeups::Busy,
+            _ => panic!("LATE={late}: quiet or busy"),
+        });
+        let (mut world, pair, read) = self.world(tsq, Duration::from_micros(50), wakeups);
         let times = Rc::new(RefCell::new(Times { from: Some(pair.a), ..Times::default() }));
         world.probe(Rc::clone(&times));
         let to = SocketAddr::new(world.host_ref(pair.b).address().unwrap(), 1);
@@ -126,8 +140,8 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// The aim for the mean and the most, in microseconds. Mean: a millisecond, half a packet, half of the time
-    /// for which completions are collected, and how late they are. Most: two packets of two thirds of a
+    /// The aim for the mean and the most, in microseconds. Mean: a millisecond, half a packet, half of the
+    /// time for which completions are collected, and how late they are. Most: two packets of two thirds of a
     /// millisecond, that time, and half as much again of how late they are, because that is estimated.
     fn aim_us(&self) -> (f64, f64) {
         let Completions { collected_us, late_us } = self.completions;
@@ -195,8 +209,8 @@ fn make_table() {
     misses.iter().for_each(|miss| println!("{miss}"));
 }
 
-/// With offload, one flow and eight: completions at once, collected for 0.5 ms, in bursts of 4 ms, and late by up to a
-/// millisecond in any order. The aims hold, at the goodput without a small queue.
+/// With offload, one flow and eight: completions at once, collected for 0.5 ms, in bursts of 4 ms, and late
+/// by up to a millisecond in any order. The aims hold, at the goodput without a small queue.
 #[test]
 fn below_tcp_is_what_completions_need() {
     for (rate, flows) in [("10mbit", 8), ("100mbit", 1), ("100mbit", 8), ("1gbit", 1)] {
@@ -213,7 +227,8 @@ fn below_tcp_is_what_completions_need() {
     }
 }
 
-/// BBR's rate follows what the limit lets through, so the limit must not settle at what is too low for the device.
+/// BBR's rate follows what the limit lets through, so the limit must not settle at what is too low for the
+/// device.
 #[test]
 fn tsq_m22_a_flow_that_paces_itself_gets_the_line() {
     for (rate, tso, (_, completions)) in [
@@ -231,8 +246,29 @@ fn tsq_m22_a_flow_that_paces_itself_gets_the_line() {
     }
 }
 
-/// Devices that say when packets left are measured unless somebody decides otherwise, but not where a queue below spaces
-/// packets: there a completion also tells when its packet was due.
+/// Before the device had a queue, the rate is what the limit lets through: BBR's cycles must not be what
+/// raises it.
+#[test]
+fn tsq_m29_a_flow_that_paces_itself_finds_the_rate_of_slow_completions() {
+    let second_second = |tsq, start| {
+        let (_, completions) = DEVICES[3];
+        let run = Run { rate: "1gbit", tso: true, flows: 1, control: "bbr", completions, seconds: 1, start };
+        let (mut world, pair, read) = run.world(tsq, Duration::from_millis(2), Some(Wakeups::Quiet));
+        let to = SocketAddr::new(world.host_ref(pair.b).address().unwrap(), 1);
+        world.app_at(pair.a, BEGIN + Duration::from_micros(37 * start), Bulk::new(to));
+        world.run_for(Duration::from_secs(1)).unwrap();
+        let before = read.borrow().bytes;
+        world.run_for(Duration::from_secs(1)).unwrap();
+        read.borrow().bytes - before
+    };
+    for start in 1..=6 {
+        let (off, measured) = (second_second("off", start), second_second("measured", start));
+        assert!(measured * 10 >= off * 9, "start {start}: {measured} of {off}");
+    }
+}
+
+/// Devices that say when packets left are measured unless somebody decides otherwise, but not where a queue
+/// below spaces packets: there a completion also tells when its packet was due.
 #[test]
 fn measured_is_the_default_where_completions_are_true() {
     let rule = |change: &dyn Fn(&mut HostSpec)| {

@@ -38,8 +38,8 @@
 //!
 //! **From below.** A limit that is too low for the device makes a low rate, and the rate a low limit. A known
 //! completion time ends this: the limit is more than the rate needs, so the rate rises. While it does so
-//! twice in a row, the limit is twice what the completion time takes. A wrong completion time lasts until the
-//! next look.
+//! twice in a row, and before the first queue, the limit is twice what the completion time takes. A wrong
+//! completion time lasts until the next look.
 //!
 //! **The first limit** is 32 KiB, more than an initial window, until a span has had a queue.
 //!
@@ -367,7 +367,7 @@ impl Meter {
         let first = if self.is_known { 0 } else { FIRST };
         self.device.needed = bytes_in(rate, time);
         // A limit that was too low for the device, and is higher now, brings more rate.
-        let is_rising = self.rates.is_rising() && !self.is_disordered();
+        let is_rising = (!self.is_known || self.rates.is_rising()) && !self.is_disordered();
         // One segment more than brings the rate, half of which must fit, and a quarter against rounding.
         let above = bytes_in(rate, if is_rising { SLACK.max(time) } else { SLACK }).max(self.mss / 4 * 7);
         self.device.limit = bytes_in(rate, time).saturating_add(above).max(first);
