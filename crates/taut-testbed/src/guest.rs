@@ -44,6 +44,8 @@ pub struct Guest {
     processors: usize,
     /// Unix sockets of programs that carry a card's frames.
     plugs: Vec<PathBuf>,
+    /// The last byte but one of those cards' stations.
+    station: u8,
     /// Options of the network that QEMU makes for a card, if there is one.
     user_network: Option<String>,
     /// Of QEMU.
@@ -81,6 +83,7 @@ impl Guest {
             cards: 0,
             processors: 1,
             plugs: Vec::new(),
+            station: 1,
             user_network: None,
             environment: Vec::new(),
             arguments: Vec::new(),
@@ -106,6 +109,14 @@ impl Guest {
     #[must_use]
     pub fn plug(mut self, socket: &Path) -> Self {
         self.plugs.push(socket.to_owned());
+        self
+    }
+
+    /// With the stations `02:00:00:00:NUMBER:00`, `:01`, … of the cards that are plugged; the number is 1 by
+    /// default.
+    #[must_use]
+    pub const fn station(mut self, number: u8) -> Self {
+        self.station = number;
         self
     }
 
@@ -223,8 +234,8 @@ impl Guest {
         for (number, socket) in self.plugs.iter().enumerate() {
             let path = socket.display();
             let netdev = format!("stream,id=plug{number},server=off,addr.type=unix,addr.path={path}");
-            let device =
-                format!("virtio-net-pci,netdev=plug{number},mac=02:00:00:00:01:{number:02x},romfile=");
+            let mac = format!("02:00:00:00:{:02x}:{number:02x}", self.station);
+            let device = format!("virtio-net-pci,netdev=plug{number},mac={mac},romfile=");
             command.args(["-netdev", &netdev, "-device", &device]);
         }
         if let Some(options) = &self.user_network {

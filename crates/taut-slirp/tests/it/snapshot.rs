@@ -10,7 +10,6 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use taut_testbed::{Guest, Scratch, guest};
@@ -21,10 +20,6 @@ use crate::symbols::library;
 /// Runs in the guest. `3` and `4` are its two connections; the request for `/ready` is the third, during
 /// which the machine is saved, and loaded again.
 const SCRIPT: &str = r#"
-export PATH=/bin
-busybox --install -s /bin
-ip link set lo up
-ip link set eth0 up
 ip addr add 10.0.2.15/24 dev eth0
 ip route add default via 10.0.2.2
 waits() { for second in $(seq 60); do "$@" && return 0; sleep 1; done; return 1; }
@@ -48,10 +43,7 @@ echo "new: $(wget -q -O - http://10.0.2.2:$web/again)"
 #[test]
 #[ignore = "the part of another test that runs in a guest"]
 fn inside_machine() {
-    guest::inside::run(|| {
-        let mut shell = Command::new("/bin/busybox");
-        assert!(shell.args(["sh", "-c", SCRIPT]).status().unwrap().success());
-    });
+    guest::inside::shell(SCRIPT);
 }
 
 /// An empty disk of 64 MiB, whose file has room for snapshots: QEMU's docs/interop/qcow2, version 3.

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::process;
+use std::process::{self, Command};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +11,38 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 
 use super::PASSED;
+
+/// In front of each script: busybox's programs, the card, and `lease`, a client of DHCP that configures it.
+const SETUP: &str = r#"
+export PATH=/bin
+busybox --install -s /bin
+mkdir -p /etc
+cat >/tmp/dhcp <<'END'
+#!/bin/sh
+[ "$1" = bound ] || exit 0
+[ -z "$mtu" ] || ip link set dev $interface mtu $mtu
+ip addr add $ip/$mask dev $interface
+ip route add default via $router
+for server in $dns; do echo nameserver $server; done >/etc/resolv.conf
+[ -z "$search" ] || echo search $search >>/etc/resolv.conf
+END
+chmod 755 /tmp/dhcp
+lease() { udhcpc -i eth0 -n -q -f -t 10 -T 1 -O mtu -O search -s /tmp/dhcp "$@"; }
+ip link set lo up
+ip link set eth0 up
+"#;
+
+/// Runs a script of busybox's shell as the guest's part ([`run`]).
+///
+/// # Panics
+/// When the script fails, and as [`run`].
+pub fn shell(script: &str) {
+    run(|| {
+        let mut shell = Command::new("/bin/busybox");
+        let status = shell.args(["sh", "-c", &format!("{SETUP}{script}")]).status();
+        assert!(status.unwrap_or_else(|error| panic!("busybox: {error}")).success());
+    });
+}
 
 /// Runs `part` in the guest, and turns the guest off. If `part` panics, the first process ends, and with it the guest.
 ///
