@@ -12,6 +12,7 @@
 //! | [`Frames::tap`] | a frame for each read and write, behind a virtio-net header | the kernel |
 //! | [`Frames::stream`] | a length of four bytes, the highest first, in front of each frame | QEMU's `-netdev stream`, passt |
 //! | [`Frames::datagrams`] | a frame is a datagram | QEMU's `-netdev dgram`, vfkit, krunkit, gvproxy (`unixgram`) |
+//! | [`Switch`] | a stream for each of several peers, which reach each other, too | the same as the stream |
 //! | [`Frames::seqpacket`] | a frame is a packet, and the peer's end is seen | programs with a `SOCK_SEQPACKET` pair |
 //!
 //! Virtual machines use plain frames of the MTU. Two programs that agree on it may have a virtio-net header in front
@@ -22,9 +23,11 @@ mod line;
 mod peer;
 mod rx;
 mod stage;
+mod switch;
 mod tap;
 mod tx;
 
+use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,9 +44,10 @@ use crate::cidr::Cidr;
 use crate::packet::{ethernet_config, random_seed};
 use crate::tun::{Tun, TunOptions};
 use carrier::{Carrier, Connected};
-use line::Shared;
+use line::{Parcel, Shared};
 
 pub use peer::Peer;
+pub use switch::{PortLog, PortNews, Ports, Switch};
 
 /// How to use a descriptor that carries frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,25 +169,11 @@ impl Frames {
     }
 
     fn over(carrier: Carrier, name: String, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
-        let has_v6 = options.slaac || addresses.iter().any(|own| own.address().is_ipv6());
-        let least = if has_v6 { 1280 } else { 68 };
-        if options.mtu < least {
-            return Err(invalid(format!("an MTU of {}: it must be at least {least} here", options.mtu)));
-        }
+        check_mtu(addresses, options)?;
         rustix::io::ioctl_fionbio(carrier.as_fd(), true)?;
         let (ethernet, mac) = if options.ethernet {
-            let mac = match options.mac {
-                Some(mac) if !mac.is_station() => {
-                    return Err(invalid(format!("{mac} is not the address of one station")));
-                }
-                Some(mac) => mac,
-                None => random_station()?,
-            };
-            let config = ethernet_config(mac, addresses, &options.gateways)?;
-            let (slaac, dhcp) = (options.slaac, options.dhcp);
-            let services = options.services.clone();
-            let config = EthernetConfig { slaac, dhcp, groups: true, services, mtu: options.mtu, ..config };
-            (Some(Ethernet::new(config, random_seed()?)), Some(mac))
+            let (ethernet, mac) = link_layer(addresses, options)?;
+            (Some(ethernet), Some(mac))
         } else {
             let is_plain = options.mac.is_none() && options.gateways.is_empty();
             if !is_plain || options.slaac || options.dhcp || options.services != Services::default() {
@@ -218,7 +208,8 @@ impl Frames {
     /// The addresses that the others on the link have leased ([`FramesOptions::services`]).
     #[must_use]
     pub fn leases(&self) -> LeaseTable {
-        LeaseTable(Arc::downgrade(&self.shared))
+        let shared: Arc<dyn Leasing> = Arc::<Shared>::clone(&self.shared);
+        LeaseTable(Arc::downgrade(&shared))
     }
 
     /// The stack's station; `None` on a link of IP packets.
@@ -230,16 +221,51 @@ impl Frames {
 
 /// The leases of a link ([`Frames::leases`]), also while a stack has it. It does not keep the link open.
 #[derive(Clone, Debug)]
-pub struct LeaseTable(Weak<Shared>);
+pub struct LeaseTable(Weak<dyn Leasing>);
+
+/// A link that leases addresses.
+trait Leasing: Debug + Send + Sync {
+    fn leased(&self) -> Vec<Leased>;
+}
+
+impl Leasing for Shared {
+    fn leased(&self) -> Vec<Leased> {
+        self.line().ethernet.as_ref().map_or_else(Vec::new, |ethernet| ethernet.leases(line::now()))
+    }
+}
 
 impl LeaseTable {
     /// The leases now; none when the link is gone.
     #[must_use]
     pub fn get(&self) -> Vec<Leased> {
-        let Some(shared) = self.0.upgrade() else { return Vec::new() };
-        let line = shared.line();
-        line.ethernet.as_ref().map_or_else(Vec::new, |ethernet| ethernet.leases(line::now()))
+        self.0.upgrade().map_or_else(Vec::new, |link| link.leased())
     }
+}
+
+/// The smallest packets that must pass: RFC 791 §3.2, RFC 8200 §5.
+fn check_mtu(addresses: &[Cidr], options: &FramesOptions) -> io::Result<()> {
+    let has_v6 = options.slaac || addresses.iter().any(|own| own.address().is_ipv6());
+    let least = if has_v6 { 1280 } else { 68 };
+    if options.mtu < least {
+        return Err(invalid(format!("an MTU of {}: it must be at least {least} here", options.mtu)));
+    }
+    Ok(())
+}
+
+/// The link layer, and its station.
+fn link_layer(addresses: &[Cidr], options: &FramesOptions) -> io::Result<(Ethernet<Parcel>, Mac)> {
+    let mac = match options.mac {
+        Some(mac) if !mac.is_station() => {
+            return Err(invalid(format!("{mac} is not the address of one station")));
+        }
+        Some(mac) => mac,
+        None => random_station()?,
+    };
+    let config = ethernet_config(mac, addresses, &options.gateways)?;
+    let (slaac, dhcp) = (options.slaac, options.dhcp);
+    let services = options.services.clone();
+    let config = EthernetConfig { slaac, dhcp, groups: true, services, mtu: options.mtu, ..config };
+    Ok((Ethernet::new(config, random_seed()?), mac))
 }
 
 /// To hand it to another program, which opens it by [`from_descriptor`].

@@ -56,7 +56,9 @@ pub use pipe::{Pipe, pipe};
 #[cfg(target_os = "linux")]
 pub use priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
-pub use taut_ethernet::{Leased, Leases, Network, SearchDomainError, SearchDomains, Services};
+pub use taut_ethernet::{
+    FixedLease, Leased, Leases, Network, PortId, Refused, SearchDomainError, SearchDomains, Services,
+};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunOptions};
 #[cfg(all(feature = "xdp", target_os = "linux"))]

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{
-    Arp, DhcpMessage, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterSolicitation,
+    Arp, DhcpMessage, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterSolicitation,
     ether_type, ethernet, ndp, protocol, router,
 };
 
@@ -15,17 +15,18 @@ use crate::cache::{Cache, Found};
 use crate::cache::{NeighbourState, Word};
 use crate::dhcp::bootp::{self, Ports};
 use crate::dhcp::client::Client;
+use crate::frame_v6::emit_icmpv6;
 use crate::groups::Groups;
 use crate::own::OwnAddresses;
 use crate::routers::{LINK_LOCAL, Routers};
 use crate::serving::{Services, Serving};
+use crate::switch::Switch;
 use taut_core::Routes;
 use taut_core::{Instant, Network, NetworkChange, Route};
 
 /// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on
 /// groups, are shorter.
 pub const FRAME_MAX: usize = bootp::FRAME_LEN;
-const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
 const FRAMES_MAX: usize = 64;
 /// Every host on the link (RFC 4291 §2.7.1).
@@ -138,6 +139,8 @@ pub struct Ethernet<P> {
     pub(crate) groups: Option<Groups>,
     /// `None` if it does nothing for others.
     pub(crate) serving: Option<Box<Serving>>,
+    /// Without ports if the link is one.
+    pub(crate) switch: Switch,
     /// Changes that the stack has not been told yet.
     pub(crate) changes: VecDeque<NetworkChange>,
     /// Those of the lease, which the other queues of this host have not been told yet.
@@ -211,6 +214,7 @@ impl<P> Ethernet<P> {
             has_begun: !config.slaac && dhcp.is_none() && !config.groups,
             dhcp,
             serving,
+            switch: Switch::default(),
             groups: config.groups.then(|| Groups::new(((bits >> 32) as u64, !(bits as u64)))),
             config,
             cache: Cache::new(seed),
@@ -559,29 +563,6 @@ impl<P> Ethernet<P> {
         let message = Ndp::Advertise { target, router, solicited, overrides: true, target_mac };
         self.answer(Outgoing::Ndp { to, src: target, dst, message });
     }
-}
-
-/// Writes a frame with a message of ICMPv6 between these stations and addresses, and returns its length.
-pub(crate) fn emit_icmpv6(
-    buf: &mut [u8; FRAME_MAX],
-    (src_mac, dst_mac): (Mac, Mac),
-    (src, dst): (Ipv6Addr, Ipv6Addr),
-    write: impl FnOnce(&mut [u8]) -> usize,
-) -> usize {
-    let header = EthernetHeader { dst: dst_mac, src: src_mac, ether_type: ether_type::IPV6 }.emit();
-    buf[..header.len()].copy_from_slice(&header);
-    let (_, packet) = buf.split_at_mut(header.len());
-    let payload_len = write(&mut packet[IPV6_LEN..]);
-    let ip = IpHeader {
-        src: src.into(),
-        dst: dst.into(),
-        protocol: protocol::ICMPV6,
-        hop_limit: ndp::HOP_LIMIT,
-        ecn: Ecn::NotEct,
-        header_len: IPV6_LEN,
-        payload_len,
-    };
-    header.len() + ip.emit(packet, 0) + payload_len
 }
 
 /// Asks for a neighbour: its station, if it is known, or everybody that may have the address.

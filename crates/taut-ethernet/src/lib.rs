@@ -29,6 +29,8 @@
 //! | `routers.rs` | what routers advertise, and for how long, pure |
 //! | `groups.rs` | the groups of multicast, and when their reports and answers are due, pure |
 //! | `advertiser.rs` | when a router advertises, pure |
+//! | `ports.rs`, `switch.rs` | several machines at one link: joins the switch to the frames; for whom a frame is, pure |
+//! | `frame_v6.rs` | a packet of IPv6 in its frame |
 //! | `random.rs` | times and numbers that others cannot guess |
 //!
 //! The numbered statements, with the sources of all numbers, are in docs/spec/ethernet.md; those of the
@@ -46,20 +48,24 @@ mod auto;
 mod cache;
 mod dhcp;
 mod ethernet;
+mod frame_v6;
 mod groups;
 mod lease;
 mod members;
 mod own;
+mod ports;
 mod random;
 mod routers;
 mod serving;
+mod switch;
 
 pub use cache::NeighbourState;
-pub use dhcp::server::Leased;
+pub use dhcp::server::{FixedLease, Leased};
 pub use ethernet::{
     Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved, Role,
 };
 pub use serving::{Boot, Leases, SearchDomainError, SearchDomains, Services};
+pub use switch::{PortId, Refused, Way};
 pub use taut_core::Network;
 
 #[cfg(doctest)]

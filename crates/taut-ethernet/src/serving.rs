@@ -19,8 +19,10 @@ use taut_wire::{
 
 use crate::advertiser::{Advertiser, EVERY_MAX};
 use crate::dhcp::bootp::{self, Ports};
-use crate::dhcp::server::{LeaseServer, Leased, Verdict};
-use crate::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
+use crate::dhcp::server::{FixedLease, LeaseServer, Leased, Verdict};
+use crate::ethernet::{ALL_NODES, Ethernet, FRAME_MAX};
+use crate::frame_v6::emit_icmpv6;
+use crate::switch::Switch;
 use taut_core::{Duration, Instant, Network};
 
 const HOP_LIMIT: u8 = 64;
@@ -83,6 +85,8 @@ impl SearchDomains {
 pub struct Services {
     /// Addresses of IPv4 (RFC 2131).
     pub leases: Option<Leases>,
+    /// Addresses of IPv4 that are given by station, in the network of the others: 64 at most.
+    pub fixed: Vec<FixedLease>,
     /// The router of IPv6 (RFC 4861 §6.2). Its address must be among those of the host, and be link-local.
     pub router: Option<Ipv6Addr>,
     /// The prefixes of the link, of 64 bits, of which hosts make their addresses (RFC 4862).
@@ -115,7 +119,7 @@ pub struct Leases {
     pub own: Network,
     /// The first address.
     pub first: Ipv4Addr,
-    /// How many there are: 64 at most.
+    /// How many there are: 240 at most.
     pub count: u8,
     /// For how many seconds a client has its address: a minute at least.
     pub time_s: u32,
@@ -148,9 +152,10 @@ impl Serving {
         if let Some(leases) = &mut config.leases {
             leases.time_s = leases.time_s.max(60);
         }
+        let fixed = core::mem::take(&mut config.fixed);
         let server = |leases: Leases| {
             let time = Duration::from_secs(leases.time_s.into());
-            LeaseServer::new(leases.own, leases.first, leases.count, time)
+            LeaseServer::new(leases.own, (leases.first, leases.count), fixed, time)
         };
         let leases = config.leases.map(server);
         let advertiser = config.router.map(|_| Advertiser::new(keys));
@@ -177,12 +182,35 @@ impl Serving {
         }
     }
 
+    /// See [`LeaseServer::holder`].
+    pub(crate) fn holder(&self, now: Instant, address: IpAddr) -> Option<Mac> {
+        match (address, &self.leases) {
+            (IpAddr::V4(address), Some(leases)) => leases.holder(now, address),
+            _ => None,
+        }
+    }
+
+    /// See [`LeaseServer::forget`].
+    pub(crate) fn forget(&mut self, now: Instant, station: Mac) {
+        if let Some(leases) = &mut self.leases {
+            leases.forget(now, station);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.answers.len() < ANSWERS_MAX
+    }
+
     /// A client's message; returns whether it is answered.
-    fn on_message(&mut self, now: Instant, asked: &DhcpAsked<'_>) -> bool {
-        if self.answers.len() >= ANSWERS_MAX {
+    fn on_message(&mut self, now: Instant, asked: &DhcpAsked<'_>, switch: &Switch) -> bool {
+        if !self.has_room() {
             return false;
         }
-        let verdict = self.leases.as_mut().and_then(|leases| leases.on_message(now, asked));
+        let taken = |address: Ipv4Addr| {
+            let owner = switch.owner(address.into());
+            owner.is_some_and(|owner| switch.port_of(asked.station) != Some(owner))
+        };
+        let verdict = self.leases.as_mut().and_then(|leases| leases.on_message(now, asked, taken));
         let Some(verdict) = verdict else { return false };
         self.answers.push_back(Answer {
             verdict,
@@ -300,8 +328,9 @@ impl<P> Ethernet<P> {
         let message = bootp::message_of(packet, Ports::OF_CLIENT, is_for_us);
         let Some(message) = message else { return false };
         let asked = message.and_then(|message| DhcpAsked::parse(message).ok());
+        let (serving, switch) = (self.serving.as_deref_mut(), &self.switch);
         let is_answered =
-            asked.is_some_and(|asked| self.serving().is_some_and(|serving| serving.on_message(now, &asked)));
+            asked.zip(serving).is_some_and(|(asked, serving)| serving.on_message(now, &asked, switch));
         if is_answered {
             self.stats.answered += 1;
         } else {

@@ -1,5 +1,5 @@
-//! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18 of
-//! `docs/spec/gateway.md`.
+//! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18, GW-265
+//! and 266 of `docs/spec/gateway.md`.
 //!
 //! ```text
 //!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ its sockets ── far: 10.50.0.1, fd50::1
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use taut::device::packet::Mac;
-use taut::device::{Frames, FramesOptions, SearchDomains};
+use taut::device::{FixedLease, Frames, FramesOptions, SearchDomains};
 use taut::{DatagramOptions, PingSocket, Stack, blocking};
 use taut_gateway::{
     Amounts, ClientAddress, HostSockets, Live, MachineEvent, MachineLog, MachineNetwork, Machines, Resolver,
@@ -33,6 +33,8 @@ use support::Running;
 const FAR: &str = "10.50.0.1";
 const FAR_V6: &str = "fd50::1";
 const MTU: u16 = 9_000;
+/// The station that has a lease of its own.
+const WEB: Mac = Mac([2, 0, 0, 0, 0, 0x77]);
 
 struct World {
     /// Dropped first.
@@ -50,7 +52,9 @@ fn network(n: u8) -> MachineNetwork {
         pair(&format!("10.0.{n}.15/24"), &format!("10.0.{n}.2/24")),
         pair(&format!("fd74:0:0:{n}::15/64"), &format!("fd74:0:0:{n}::2/64")),
     ];
-    MachineNetwork { addresses, mtu: MTU, search: SearchDomains::default() }
+    let address = format!("10.0.{n}.40").parse().unwrap();
+    let fixed = vec![FixedLease { station: WEB, address, name: Some("web".to_owned()) }];
+    MachineNetwork { addresses, mtu: MTU, search: SearchDomains::default(), fixed }
 }
 
 impl World {
@@ -83,6 +87,7 @@ impl World {
                             MachineEvent::Came => "came".to_owned(),
                             MachineEvent::Gone(_) => "gone".to_owned(),
                             MachineEvent::TurnedAway => "turned away".to_owned(),
+                            MachineEvent::Refused(what) => format!("refused: {what:?}"),
                             MachineEvent::Failed(why) => format!("failed: {why}"),
                         };
                         noted.lock().unwrap().push(format!("{n} {word}"));
@@ -132,8 +137,12 @@ fn options() -> FramesOptions {
 
 /// A machine that has an address of each family.
 fn machine(frames: Frames, n: u8) -> Stack {
+    machine_with(frames, n, 15)
+}
+
+fn machine_with(frames: Frames, n: u8, last: u8) -> Stack {
     let stack = Stack::builder().device(frames).build().unwrap();
-    let v4: IpAddr = format!("10.0.{n}.15").parse().unwrap();
+    let v4: IpAddr = format!("10.0.{n}.{last}").parse().unwrap();
     assert_eq!(stack.wait_for_address(Some(v4), PATIENCE), Some(v4));
     let is_of_prefix = |address: IpAddr| match address {
         IpAddr::V6(v6) => v6.segments()[..4] == [0xfd74, 0, 0, n.into()],
@@ -222,14 +231,10 @@ fn vm_16_a_machine_goes_and_comes_back() {
     for round in 1..=3 {
         let socket = world.plug(0);
         let cable = socket.try_clone().unwrap();
-        let stack = machine_at(socket, 0);
+        // Its address is its station's.
+        let options = FramesOptions { mac: Some(Mac([2, 0, 0, 0, 0, 9])), ..options() };
+        let stack = machine(Frames::stream(socket, &[], &options).unwrap(), 0);
         let (_guest, mut served) = pair(&world, &stack);
-        // A second machine beside it is turned away.
-        let mut second = world.plug(0);
-        second.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut rest = Vec::new();
-        _ = second.read_to_end(&mut rest);
-        eventually("the second is turned away", || world.heard("0 turned away") == round);
         there_and_back(&stack, at(FAR, world.echo()), 1 << 16);
         // Killed: the other ends of its connections hear it at once.
         cable.shutdown(std::net::Shutdown::Both).unwrap();
@@ -398,4 +403,165 @@ fn vm_18_a_hostile_machine_takes_bounded_memory_and_another_lives_on() {
     there_and_back(&stack, echo, 1 << 20);
     drop((guest, served));
     world.nothing_is_left();
+}
+
+/// A machine with this station, at this last byte of its address; and its cable.
+fn beside(world: &World, mac: Mac, last: u8) -> (Stack, UnixStream) {
+    let socket = world.plug(0);
+    let cable = socket.try_clone().unwrap();
+    let options = FramesOptions { mac: Some(mac), ..options() };
+    (machine_with(Frames::stream(socket, &[], &options).unwrap(), 0, last), cable)
+}
+
+/// A server of a machine's that sends back what comes.
+fn echo_in(stack: &Stack) {
+    let listener = blocking::TcpListener::bind(stack, "[::]:7000".parse::<SocketAddr>().unwrap()).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut writer = stream.try_clone().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut stream, &mut writer));
+        }
+    });
+}
+
+/// The last byte of the address of IPv4 that the gateway's name server gives a name.
+fn address_of(stack: &Stack, own: &str, name: &str) -> Option<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = taut::UdpSocket::bind(stack, own).await.unwrap();
+        // RFC 1035 §4.1: one question of type A, class IN.
+        let mut ask = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0".to_vec();
+        for label in name.split('.') {
+            ask.extend([&[label.len() as u8], label.as_bytes()].concat());
+        }
+        ask.extend([0, 0, 1, 0, 1]);
+        socket.send_to(&ask, "10.0.0.2:53").await.unwrap();
+        let mut got = vec![0; 512];
+        let (len, _) = tokio::time::timeout(PATIENCE, socket.recv_from(&mut got)).await.unwrap().unwrap();
+        (got[7] == 1).then(|| got[len - 1])
+    })
+}
+
+#[test]
+fn gw_265_machines_at_one_socket_reach_each_other_and_go_one_by_one() {
+    let Some(world) = World::new("machines-265", &[VmSocket::Stream]) else { return };
+    let [first, third] = [0x0a, 0x0c].map(|last| Mac([2, 0, 0, 0, 0, last]));
+    let (a, cable_a) = beside(&world, first, 15);
+    let (b, cable_b) = beside(&world, WEB, 40);
+    let far = at(FAR, world.echo());
+    echo_in(&b);
+    let v6 = b.networks().into_iter().find_map(|own| match own.address {
+        IpAddr::V6(v6) if v6.segments()[0] == 0xfd74 => Some(v6.to_string()),
+        _ => None,
+    });
+    there_and_back(&a, at("10.0.0.40", 7_000), 1 << 20);
+    there_and_back(&a, at(&v6.unwrap(), 7_000), 1 << 20);
+    assert_eq!(address_of(&a, "10.0.0.15:0", "web"), Some(40));
+    assert_eq!(address_of(&a, "10.0.0.15:0", "web.home.arpa"), Some(40));
+    assert_eq!(address_of(&b, "10.0.0.40:0", "host.home.arpa"), Some(2));
+    // Each is a guest of its own to the gateway, with both its addresses.
+    let (_of_a, mut served_a) = pair(&world, &a);
+    let (mut of_b, mut served_b) = pair(&world, &b);
+    there_and_back(&a, at(FAR_V6, far.port()), 1_000);
+    there_and_back(&b, far, 1_000);
+    // One goes: its connections are reset, the other's stay.
+    cable_a.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(served_a.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    eventually("the gateway has seen it", || world.heard("0 gone") == 1);
+    of_b.write_all(b"still there?").unwrap();
+    let mut heard = [0; 12];
+    served_b.read_exact(&mut heard).unwrap();
+    // Another one comes, and the first one again: each has its own address.
+    let (c, _cable_c) = beside(&world, third, 16);
+    let (a, _cable_a) = beside(&world, first, 15);
+    there_and_back(&c, far, 1_000);
+    there_and_back(&c, at("10.0.0.40", 7_000), 1_000);
+    // A name goes with its machine.
+    cable_b.shutdown(std::net::Shutdown::Both).unwrap();
+    eventually("the gateway has seen it", || world.heard("0 gone") == 2);
+    // It is a query for the host's name server then, and there is none.
+    assert_eq!(address_of(&a, "10.0.0.15:0", "web"), None);
+    // 16 machines, and no more.
+    let more: Vec<UnixStream> = (0..14).map(|_| world.plug(0)).collect();
+    eventually("they are there", || world.heard("0 came") == 4 + 14);
+    let mut one_more = world.plug(0);
+    one_more.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
+    eventually("it is turned away", || world.heard("0 turned away") == 1);
+    drop(more);
+    eventually("they are gone", || world.heard("0 gone") == 2 + 14);
+    there_and_back(&a, far, 1 << 20);
+}
+
+/// A broadcast of this station, for an address (RFC 826).
+fn asks(station: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let head = [&[0xff; 6][..], &station, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
+    [&head[..], &station, &sender, &[0; 6], &target].concat()
+}
+
+#[test]
+fn gw_266_a_machine_that_floods_or_does_not_read_stops_no_other() {
+    let Some(world) = World::new("machines-266", &[VmSocket::Stream]) else { return };
+    let honest = Mac([2, 0, 0, 0, 0, 0x0a]);
+    let (a, _cable) = beside(&world, honest, 15);
+    let (b, _cable_b) = beside(&world, WEB, 40);
+    echo_in(&b);
+    let far = at(FAR, world.echo());
+    let mut hostile = world.plug(0);
+    let mut say = |frame: &[u8]| {
+        hostile.write_all(&[&(frame.len() as u32).to_be_bytes()[..], frame].concat()).unwrap();
+    };
+    let own = [2, 0, 0, 0, 0, 0x66];
+    // In another's name: nothing is taken, and one line each.
+    for _ in 0..100 {
+        say(&asks(honest.0, [10, 0, 0, 66], [10, 0, 0, 2]));
+        say(&asks(own, [10, 0, 0, 15], [10, 0, 0, 2]));
+    }
+    eventually("both are refused", || world.heard(&format!("0 refused: Station({honest:?})")) == 1);
+    eventually("both are refused", || world.heard("0 refused: Address(10.0.0.15)") == 1);
+    there_and_back(&a, far, 1 << 20);
+    let before = resident_kb();
+    // From its own place: broadcasts, frames for another one, answers that it never reads.
+    let echoed = world.far.enter(|| UdpSocket::bind((FAR, 0))).unwrap().unwrap();
+    let port = echoed.local_addr().unwrap().port().to_be_bytes();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2_000];
+        while let Ok((len, from)) = echoed.recv_from(&mut bytes) {
+            for _ in 0..4 {
+                _ = echoed.send_to(&bytes[..len], from);
+            }
+        }
+    });
+    let mut datagram =
+        packet(17, 0x0a32_0001, &[&[0x10, 0x00, port[0], port[1], 4, 8, 0, 0][..], &[7; 1_024]].concat());
+    datagram[6..12].copy_from_slice(&own);
+    // 10.0.0.66 is its address: the header's checksum again.
+    datagram[26..30].copy_from_slice(&[10, 0, 0, 66]);
+    datagram[24..26].fill(0);
+    let sum: u32 = datagram[14..34].chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    datagram[24..26].copy_from_slice(&checksum.to_be_bytes());
+    let mut to_other = datagram.clone();
+    to_other[..6].copy_from_slice(&honest.0);
+    // One that is there, and reads nothing.
+    let mut idle = world.plug(0);
+    let idle_station = [2, 0, 0, 0, 0, 0x67];
+    let first = asks(idle_station, [10, 0, 0, 67], [10, 0, 0, 2]);
+    idle.write_all(&[&(first.len() as u32).to_be_bytes()[..], &first].concat()).unwrap();
+    eventually("it is there", || world.heard("0 came") == 4);
+    let mut to_idle = datagram.clone();
+    to_idle[..6].copy_from_slice(&idle_station);
+    for round in 0..4 {
+        for _ in 0..2_000 {
+            say(&asks(own, [10, 0, 0, 66], [10, 0, 0, 99]));
+            say(&to_other);
+            (0..4).for_each(|_| say(&to_idle));
+            say(&datagram);
+        }
+        there_and_back(&a, far, 1 << 18);
+        there_and_back(&a, at("10.0.0.40", 7_000), 1 << 18);
+        println!("round {round}: {} KB", resident_kb());
+    }
+    assert!(resident_kb() < before + 10_000, "{before} KB, then {}", resident_kb());
+    assert_eq!((world.heard("0 came"), world.heard("0 gone")), (4, 0));
 }

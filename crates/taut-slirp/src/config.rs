@@ -190,6 +190,7 @@ impl Config {
             search: self.search_domains(),
             boot: self.boot(),
             is_isolated: self.restricted,
+            ..Services::default()
         }
     }
 

@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use taut::StackBuilder;
-use taut::device::{Cidr, SearchDomains};
+use taut::device::packet::Mac;
+use taut::device::{Cidr, FixedLease, Refused, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{
     ClientAddress, Live, MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, WayOut,
@@ -33,7 +34,7 @@ pub(crate) struct RunArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Guest")]
 pub(crate) struct MachineArgs {
-    /// Serve a VM at this socket: QEMU -netdev stream,addr.type=unix
+    /// Serve VMs at this socket: QEMU -netdev stream,addr.type=unix
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     qemu: Option<PathBuf>,
     /// Serve a VM at this datagram socket: vfkit, krunkit, QEMU dgram
@@ -42,6 +43,9 @@ pub(crate) struct MachineArgs {
     /// As --qemu, for clients of passt: libkrun, libvirt
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     passt: Option<PathBuf>,
+    /// Address, and name, that DHCP gives the VM with this MAC
+    #[arg(long, value_name = "MAC=ADDRESS[,NAME]", value_parser = fixed_lease)]
+    lease: Vec<FixedLease>,
     /// DNS search domain; repeatable [default with --run: the host's]
     #[arg(long, value_name = "DOMAIN")]
     pub search: Vec<String>,
@@ -96,6 +100,9 @@ impl MachineArgs {
                     self.search.join(" ")
                 );
             }
+            if !self.lease.is_empty() {
+                bail!("--lease is for --qemu, --vfkit and --passt");
+            }
             return Ok(None);
         };
         for (guest, _) in addresses {
@@ -107,12 +114,59 @@ impl MachineArgs {
                 );
             }
         }
-        let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search };
+        let fixed = self.fixed(addresses)?;
+        let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search, fixed };
         let machines = Machines::listen(plug, path)?;
-        let text = format!("waiting for a virtual machine at {}", path.display());
+        let text = format!("waiting for virtual machines at {}", path.display());
         log::notice(Level::Info, "waiting", &text);
         Ok(Some(Plugged { machines, network }))
     }
+}
+
+impl MachineArgs {
+    /// The leases that are given by station, within the network of `--guest`.
+    fn fixed(&self, addresses: &[(Cidr, Cidr)]) -> anyhow::Result<Vec<FixedLease>> {
+        for (number, lease) in self.lease.iter().enumerate() {
+            let FixedLease { station, address, name } = lease;
+            let v4 = addresses.iter().find(|(guest, _)| guest.address().is_ipv4());
+            let (guest, own) = v4.context("--lease gives an address of IPv4: add one by --guest")?;
+            let is_inside = Cidr::new((*address).into(), guest.prefix()).is_some_and(|lease| {
+                lease.network() == guest.network() && lease.address() != lease.network().address()
+            });
+            if !is_inside || own.address() == *address {
+                bail!("--lease {station}={address}: choose another address of {}", guest.network());
+            }
+            let is_same = |other: &FixedLease| {
+                other.station == *station
+                    || other.address == *address
+                    || name.is_some() && other.name.as_ref() == name.as_ref()
+            };
+            if self.lease[..number].iter().any(is_same) {
+                bail!("--lease {station}={address}: its MAC, address or name is in another --lease");
+            }
+        }
+        Ok(self.lease.clone())
+    }
+}
+
+/// `MAC=ADDRESS`, `MAC=ADDRESS,NAME`.
+fn fixed_lease(text: &str) -> Result<FixedLease, String> {
+    let example = "52:54:00:12:34:57=10.0.2.20,web";
+    let (station, rest) = text.split_once('=').ok_or_else(|| format!("write {example}"))?;
+    let (address, name) = rest.split_once(',').map_or((rest, None), |(address, name)| (address, Some(name)));
+    let lease = FixedLease {
+        station: station.parse::<Mac>().map_err(|error| format!("{station}: {error}"))?,
+        address: address.parse().map_err(|_| format!("{address} is no address; write {example}"))?,
+        name: name.map(str::to_ascii_lowercase),
+    };
+    if !lease.station.is_station() {
+        return Err(format!("{station} is not the MAC of one machine"));
+    }
+    let is_name = |name: &String| FixedLease::is_name(name);
+    if !lease.name.as_ref().is_none_or(is_name) {
+        return Err(format!("{rest}: a name has letters, digits and hyphens, such as web"));
+    }
+    Ok(lease)
 }
 
 impl Plugged {
@@ -144,8 +198,22 @@ fn machine_event(event: &MachineEvent<'_>) {
         MachineEvent::TurnedAway => say(
             Level::Warn,
             "machine-refused",
-            "another virtual machine was turned away: a gateway has one guest at a time",
+            "another virtual machine was turned away: 16 are there; start another gateway for it",
         ),
+        MachineEvent::Refused(what) => {
+            let sentence = match what {
+                Refused::Station(station) => format!(
+                    "two virtual machines have the MAC {station}, and the second one is not served: give it its \
+                     own, with QEMU -device virtio-net-pci,netdev=n,mac=52:54:00:12:34:57"
+                ),
+                Refused::Address(address) => format!(
+                    "a virtual machine has sent from {address}, which is another one's or the gateway's: let it \
+                     use DHCP"
+                ),
+                Refused::Other => return,
+            };
+            say(Level::Warn, "machine-conflict", &sentence);
+        }
         MachineEvent::Failed(why) => {
             say(Level::Warn, "machine-failed", &format!("the virtual machine cannot be served: {why}"));
         }

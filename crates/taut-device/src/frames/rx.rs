@@ -17,7 +17,7 @@ use crate::vnet;
 
 /// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its
 /// packets.
-const USELESS_MAX: usize = 64;
+pub(super) const USELESS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct FramesRx {
@@ -132,7 +132,7 @@ impl RxDevice for FramesRx {
 /// `VIRTIO_NET_F_CSUM` and `HOST_TSO4`, and strips their virtio-net headers: what a guest leaves to its card, of
 /// super-packets too, has the sum of the pseudo-header only, and never was on a wire. QEMU's guests compute
 /// all.
-fn of_plain(packet: &[u8]) -> RxChecksum {
+pub(super) fn of_plain(packet: &[u8]) -> RxChecksum {
     let is_left_to_card = IpHeader::parse(packet).is_ok_and(|ip| {
         let at = match ip.protocol {
             protocol::TCP => tcp::CHECKSUM_OFFSET,

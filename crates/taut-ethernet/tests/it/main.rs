@@ -7,4 +7,5 @@ mod autoconf;
 mod dhcp;
 mod ethernet;
 mod groups;
+mod ports;
 mod services;

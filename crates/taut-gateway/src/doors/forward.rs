@@ -47,6 +47,8 @@ pub struct Forward {
     pub kind: FlowKind,
     /// Where the host listens.
     pub at: SocketAddr,
+    /// The guest, if it is not the gateway's first.
+    pub guest: Option<IpAddr>,
     /// The guest's port.
     pub port: u16,
     /// One of all: it may be in use already, or not this user's.
@@ -111,6 +113,7 @@ impl Forward {
             let one = |(host, port)| Self {
                 kind,
                 at: SocketAddr::new(address, host),
+                guest: None,
                 port,
                 is_any,
                 client: ClientAddress::default(),

@@ -140,7 +140,7 @@ impl Server {
                 match self.forward_port(
                     stack,
                     guest.clone(),
-                    Forward { kind, at, port: at.port(), is_any: false, client },
+                    Forward { kind, at, guest: None, port: at.port(), is_any: false, client },
                 ) {
                     Ok(forward) => drop(open.insert(at, Some(tasks.spawn(forward)))),
                     Err(error) => {

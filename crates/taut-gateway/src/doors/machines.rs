@@ -1,18 +1,20 @@
-//! Virtual machines at a Unix socket: frames of Ethernet, a server of DHCP and a router for each, and a guest
-//! that goes and comes back.
+//! Virtual machines at a Unix socket: frames of Ethernet, a server of DHCP and a router, and guests that go
+//! and come back.
 //!
 //! ```text
-//!   QEMU, libkrun ── connects ──▶ stream socket ─▶ a stack for each connection, one at a time ┐
-//!   vfkit, krunkit ── sends ────▶ datagram socket ─▶ one stack; Peer says who is there        ┴▶ Server::serve
+//!   QEMU, libkrun ── connect ──▶ stream socket ─▶ a port for each connection ┐
+//!   vfkit, krunkit ── sends ───▶ datagram socket ─▶ Peer says who is there   ┴▶ one stack ─▶ Server::serve
 //! ```
 //!
-//! **The guest goes.** A stream ends with the machine, and so does its stack: all its flows are reset
-//! upstream. A datagram socket tells nothing; twice a second is looked whether the peer is still there
+//! **A guest goes.** A stream ends with its machine: the machine's flows are reset upstream. A datagram
+//! socket tells nothing; twice a second is looked whether the peer is still there
 //! (`taut::device::frames::Peer`), and if it is not, all flows end. Either way the socket stays, and the next
 //! machine is served like the first.
 //!
-//! **One machine at a time.** A second connection is closed at once, with a line in the log: both would
-//! have the same address.
+//! **Several machines** are at one link: a stream socket is a switch (`taut::device::frames::Switch`), by
+//! which they reach each other, too, and no rule judges that. To the limits, a machine is one guest, whatever
+//! addresses it uses (`logic/guests.rs`). A datagram socket has one machine at a time: its queue for all peers
+//! is one, and a machine that does not read would stop the others.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
@@ -25,10 +27,13 @@ use std::{fs, io};
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use taut::device::frames::{LeaseTable, Peer};
-use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};
+use taut::device::frames::{LeaseTable, Peer, PortLog, PortNews, Ports, Switch};
+use taut::device::{
+    Cidr, Device, FixedLease, Frames, FramesOptions, Leases, PortId, Refused, SearchDomains, Services,
+};
 use taut::network::Network;
 use taut::{Stack, StackBuilder};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::doors::forward::is_passing;
@@ -40,16 +45,14 @@ use crate::run::server::Server;
 const STATION: [u8; 6] = *b"\x02taut\x02";
 /// Its address as a router (RFC 4861 §4.2: of the link).
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
-/// Stations of a machine that get an address: it may have several.
-const LEASES: u8 = 16;
+/// Stations that get an address: 15 of each of 16 machines (`taut-ethernet/src/switch.rs`).
+const LEASES: u8 = 240;
 const LEASE_S: u32 = 86_400;
 /// How often is looked whether the peer of a datagram socket is there.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The end of a connection may be seen so much later than the beginning of the next one.
-const GRACE: Duration = Duration::from_millis(100);
 /// Machines that may wait until one is accepted.
 const BACKLOG: i32 = 8;
-/// Before a listener that could not accept, or a stack that could not be made, is tried again.
+/// Before a listener that could not accept is tried again, or a machine after one that cannot be served.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How frames come.
@@ -72,6 +75,8 @@ pub struct MachineNetwork {
     pub mtu: u16,
     /// Domains that the guest is told to search.
     pub search: SearchDomains,
+    /// Addresses that are given by station.
+    pub fixed: Vec<FixedLease>,
 }
 
 /// What happens at the socket.
@@ -81,8 +86,10 @@ pub enum MachineEvent<'a> {
     Came,
     /// It is gone, with the reason if there is one.
     Gone(Option<&'a io::Error>),
-    /// A second one was turned away.
+    /// One more was turned away.
     TurnedAway,
+    /// A machine has sent what another one has.
+    Refused(Refused),
     /// The machine could not be served.
     Failed(&'a io::Error),
 }
@@ -125,6 +132,7 @@ impl MachineNetwork {
             name_servers: self.addresses.iter().map(|(_, own)| own.address()).collect(),
             mtu: Some(self.mtu),
             search: self.search.clone(),
+            fixed: self.fixed.clone(),
             ..Services::default()
         };
         FramesOptions {
@@ -192,57 +200,63 @@ struct Service<'a, W, B> {
 }
 
 impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
-    /// One machine after the other.
+    /// Several at once.
     async fn streams(&self, listener: &tokio::net::UnixListener) -> io::Result<()> {
-        let mut next = None;
+        // Each port has three events at most.
+        let (to, mut news) = mpsc::unbounded_channel();
+        let log: PortLog = Box::new(move |news| _ = to.send(news));
+        let switch = Switch::new(&self.network.own(), &self.network.options(), log)?;
+        let (ports, leases) = (switch.ports(), switch.leases());
+        let stack = self.network.stack((self.builder)()?, switch)?;
+        let server = self.live.server();
+        server.serves_machines(ports.clone(), leases.clone());
+        let mut task = JoinSet::new();
+        task.spawn(server.serve(&stack, Arc::clone(&self.way))?);
+        let mut here = Vec::new();
         loop {
-            let socket = match next.take() {
-                Some(socket) => socket,
-                None => accept(listener).await?,
-            };
-            let device = Frames::stream(socket.into_std()?, &self.network.own(), &self.network.options())?;
-            let leases = device.leases();
-            let stack = match (self.builder)().and_then(|builder| self.network.stack(builder, device)) {
-                Ok(stack) => stack,
-                Err(error) => {
-                    (self.log)(&MachineEvent::Failed(&error));
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            };
-            (self.log)(&MachineEvent::Came);
             tokio::select! {
-                end = self.stack(&stack, leases) => match end {
-                    Ok(error) => (self.log)(&MachineEvent::Gone(Some(&error))),
+                socket = accept(listener) => match ports.plug(socket?.into_std()?) {
+                    Ok(Some(id)) => self.came(&mut here, (id, &ports), &stack, &leases).await,
+                    Ok(None) => (self.log)(&MachineEvent::TurnedAway),
                     Err(error) => {
                         (self.log)(&MachineEvent::Failed(&error));
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
-                other = self.turn_away(listener, &stack) => {
-                    next = Some(other?);
-                    (self.log)(&MachineEvent::Gone(None));
-                }
+                Some(news) = news.recv() => match news {
+                    PortNews::Refused(_, why) => (self.log)(&MachineEvent::Refused(why)),
+                    PortNews::Gone(id, why) => {
+                        server.end_machine(id);
+                        here.retain(|known| *known != id);
+                        if here.is_empty() {
+                            // The ports are free when the next machine comes.
+                            self.live.close().await;
+                        }
+                        (self.log)(&MachineEvent::Gone(Some(&why)));
+                    }
+                },
+                end = ended(&mut task) => return Err(end),
             }
-            // The ports are free when the next machine comes.
-            self.live.close().await;
         }
     }
 
-    /// Closes each connection that comes while this machine is there; returns the first after that.
-    async fn turn_away(
+    /// A machine is there. The first one opens the ports that lead to a guest.
+    async fn came(
         &self,
-        listener: &tokio::net::UnixListener,
+        here: &mut Vec<PortId>,
+        (id, ports): (PortId, &Ports),
         stack: &Stack,
-    ) -> io::Result<tokio::net::UnixStream> {
-        loop {
-            let socket = accept(listener).await?;
-            // The machine may have gone just now, and come back.
-            if tokio::time::timeout(GRACE, stack.until_closed()).await.is_ok() {
-                return Ok(socket);
-            }
-            (self.log)(&MachineEvent::TurnedAway);
+        leases: &LeaseTable,
+    ) {
+        let open = || self.live.open(stack, self.live.guest().into(), Some(leases.clone()));
+        if let Err(error) = if here.is_empty() { open() } else { Ok(()) } {
+            ports.unplug(id);
+            (self.log)(&MachineEvent::Failed(&error));
+            tokio::time::sleep(PAUSE).await;
+            return;
         }
+        here.push(id);
+        (self.log)(&MachineEvent::Came);
     }
 
     async fn datagrams(&self, socket: UnixDatagram) -> io::Result<()> {
@@ -260,11 +274,16 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
         self.live.open(stack, self.live.guest().into(), Some(leases))?;
         let mut task = JoinSet::new();
         task.spawn(self.live.server().serve(stack, Arc::clone(&self.way))?);
-        Ok(match task.join_next().await {
-            Some(Ok(end)) => end,
-            Some(Err(error)) => error.into(),
-            None => io::ErrorKind::NotConnected.into(),
-        })
+        Ok(ended(&mut task).await)
+    }
+}
+
+/// Why a stack has ended.
+async fn ended(task: &mut JoinSet<io::Error>) -> io::Error {
+    match task.join_next().await {
+        Some(Ok(end)) => end,
+        Some(Err(error)) => error.into(),
+        None => io::ErrorKind::NotConnected.into(),
     }
 }
 

@@ -97,7 +97,7 @@ impl Gateway {
         target: SocketAddr,
     ) -> Result<Decided, (Action, String)> {
         let Settings { rules, dry_run, .. } = &self.settings;
-        let mut names = self.names.of(now, Guest::of(guest.ip()), to.ip());
+        let mut names = self.names.of(now, self.machines.guest(guest.ip()), to.ip());
         let verdict = rules.check(kind, target, names.clone());
         let would_deny = *dry_run && verdict.action != Action::Allow;
         let judged = if would_deny { rules.check_defaults(kind, target) } else { verdict };
@@ -138,7 +138,7 @@ impl Gateway {
             if found == Found::More {
                 return Passage::Watch(pass);
             }
-            let judged = self.judge(now, id, Guest::of(from.ip()), &found);
+            let judged = self.judge(now, id, self.machines.guest(from.ip()), &found);
             match self.dry(id, &found, judged) {
                 Judged::Named => pass.append(&mut first.take()),
                 Judged::Free => {
@@ -277,7 +277,7 @@ impl Gateway {
         from: SocketAddr,
         is_known: bool,
     ) -> Option<(FlowId, SocketAddr)> {
-        let who = Guest::of(guest.ip());
+        let who = self.machines.guest(guest.ip());
         let is_own = |own: &&IpAddr| own.is_ipv4() == from.is_ipv4();
         let seen = match from.ip().is_loopback() {
             true => self.settings.own.iter().find(is_own).map(|own| SocketAddr::new(*own, from.port())),

@@ -26,9 +26,10 @@ use crate::logic::event::{Ended, Event};
 use crate::logic::flow::{End, EventKind, Failure, Flow, NextStep, Side, Stage};
 pub use crate::logic::flows::FlowId;
 use crate::logic::flows::Flows;
-use crate::logic::guests::{Counted, Guest, Guests};
+use crate::logic::guests::{Counted, Guest, Guests, Machines};
 use crate::logic::idle::Idle;
 use crate::logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+use crate::logic::live::hosts::Hosts;
 use crate::logic::live::zones::Zones;
 use crate::logic::names::Names;
 use crate::logic::questions::{Pending, QuestionId};
@@ -90,6 +91,8 @@ pub struct Gateway {
     /// When the log last had a line about what this host has no more of.
     said_no_resources: Option<Duration>,
     pub(super) zones: Zones,
+    pub(super) hosts: Hosts,
+    pub(super) machines: Machines,
 }
 
 impl Gateway {
@@ -125,7 +128,7 @@ impl Gateway {
         from: SocketAddr,
         to: SocketAddr,
     ) -> Option<FlowId> {
-        let (source, guest) = (from.ip(), Guest::of(from.ip()));
+        let (source, guest) = (from.ip(), self.machines.guest(from.ip()));
         let wanted = match kind {
             FlowKind::Tcp => &[Counted::Connections, Counted::HalfOpen][..],
             FlowKind::Udp | FlowKind::Echo => &[Counted::DatagramFlows],
@@ -143,7 +146,7 @@ impl Gateway {
         }
         wanted.iter().for_each(|what| self.guests.add(guest, *what));
         let deadline = now + self.settings.timeouts.half_open;
-        let id = self.flows.insert(Flow { deadline, ..Flow::new(now, kind, from, to) });
+        let id = self.flows.insert(Flow { deadline, guest, ..Flow::new(now, kind, from, to) });
         self.deadlines.insert((deadline, Due::Flow(id)));
         if kind != FlowKind::Tcp {
             self.idle.insert(guest, now, id);
@@ -154,7 +157,7 @@ impl Gateway {
     /// Ends the guest's flow of UDP or ping that has been idle for longest, for another one of the guest's:
     /// [`poll_end`](Self::poll_end) has it. Returns whether there was one.
     pub fn make_room(&mut self, now: Duration, source: IpAddr, other: Option<FlowId>) -> bool {
-        let guest = Guest::of(source);
+        let guest = self.machines.guest(source);
         while let Some((at, id)) = self.idle.first(guest).filter(|(_, id)| Some(*id) != other) {
             self.idle.remove(guest, at, id);
             let Some(flow) = self.flows.get_mut(id) else { continue };

@@ -110,7 +110,7 @@ pub(super) struct Pending {
 impl Gateway {
     /// A guest's question to the gateway's name server.
     pub fn question(&mut self, now: Duration, from: IpAddr, message: &[u8]) -> Question {
-        let guest = Guest::of(from);
+        let guest = self.machines.guest(from);
         let Some(asked) = dns::question(message) else { return Question::Ignore };
         self.counters.questions += 1;
         if [GATEWAY_NAME, HOST_NAME].contains(&&*asked.name) {
@@ -126,6 +126,10 @@ impl Gateway {
                 self.names.learn(now, guest, &asked.name, *address, dns::OWN_FOR);
             }
             return Question::Answer(dns::own(message, &addresses));
+        }
+        if let Some(addresses) = self.hosts.find(&asked.name, &self.settings.rules) {
+            self.counters.answered_here += 1;
+            return Question::Answer(dns::own(message, addresses));
         }
         if let Some(denied) = self.settings.rules.check_name(&asked.name) {
             let (name, rule, is_dry) =

@@ -246,6 +246,13 @@ impl Rules {
         Verdict { action: rule.action, rule }
     }
 
+    /// Whether a rule is for this name.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        let is_for =
+            |rule: &Rule| matches!(&rule.target, Target::Name { pattern, .. } if pattern.matches(name));
+        self.rules.iter().any(is_for)
+    }
+
     /// The rule that denies a question for this name, whatever its addresses: the first one without a kind
     /// or ports that denies the name or any destination, if no rule before it allows the name something.
     #[must_use]

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use taut::device::frames::{LeaseTable, Ports as LinkPorts};
+use taut::device::{Leased, PortId};
 use taut::taut_control::rooms::FlowRooms;
 use taut::{FlowKind, StackBuilder};
 use tokio::sync::Notify;
@@ -23,6 +25,7 @@ use crate::logic::first_bytes::{FirstBytes, Further};
 use crate::logic::flow::{End, Failure, NextStep, Side};
 use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Gateway, Settings};
+use crate::logic::live::hosts::Hosts;
 use crate::logic::questions::{Question, QuestionId};
 use crate::run::looks::Looks;
 use crate::run::ports::Ports;
@@ -47,6 +50,8 @@ struct Shared {
     ports: Ports,
     /// Where clients of a proxy come.
     listeners: Mutex<Vec<SocketAddr>>,
+    /// The links of machines.
+    machines: Mutex<Vec<(LinkPorts, LeaseTable)>>,
     log: Log,
 }
 
@@ -91,6 +96,7 @@ impl Server {
             names,
             ports: Ports::default(),
             listeners: Mutex::default(),
+            machines: Mutex::default(),
             log,
         }))
     }
@@ -137,9 +143,43 @@ impl Server {
         ended.into_iter().for_each(Waker::wake);
     }
 
+    /// Machines at this link are guests.
+    pub(crate) fn serves_machines(&self, ports: LinkPorts, leases: LeaseTable) {
+        self.machines().push((ports, leases));
+    }
+
+    fn machines(&self) -> MutexGuard<'_, Vec<(LinkPorts, LeaseTable)>> {
+        self.0.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether several machines may be there.
+    pub(crate) fn has_machines(&self) -> bool {
+        !self.machines().is_empty()
+    }
+
+    /// A machine is gone: ends its flows.
+    pub(crate) fn end_machine(&self, port: PortId) {
+        let ended: Vec<Waker> = {
+            let Inner { gateway, stops, .. } = &mut *self.0.lock();
+            gateway.forget_machine(port.0).into_iter().filter_map(|id| stops.end(id)).collect()
+        };
+        ended.into_iter().for_each(Waker::wake);
+    }
+
+    /// Calls the gateway, after it has learnt which machine has this address.
+    fn with_machine<R>(&self, address: IpAddr, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
+        let port = self.machines().iter().find_map(|(ports, _)| ports.owner(address));
+        self.with(|gateway, now| {
+            if let Some(PortId(port)) = port {
+                gateway.learn_machine(address, port);
+            }
+            call(gateway, now)
+        })
+    }
+
     /// The decision about a new flow.
     pub(crate) fn admission(&self, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
-        let decided = self.with(|gateway, now| gateway.admit(now, kind, from, to));
+        let decided = self.with_machine(from.ip(), |gateway, now| gateway.admit(now, kind, from, to));
         #[cfg(feature = "tracing")]
         match decided {
             Admission::Dial(flow, _) | Admission::Questions(flow) => {
@@ -152,7 +192,7 @@ impl Server {
 
     /// A flow of this client to a guest, if there is room for it.
     pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr, client: SocketAddr) -> Option<Handle> {
-        let id = self.with(|gateway, now| {
+        let id = self.with_machine(guest.ip(), |gateway, now| {
             let id = gateway.forward(now, kind, guest)?;
             gateway.comes_from(id, client);
             Some(id)
@@ -233,7 +273,12 @@ impl Server {
     }
 
     pub(crate) fn question(&self, from: IpAddr, message: &[u8]) -> Question {
-        self.with(|gateway, now| gateway.question(now, from, message))
+        let leases: Vec<Leased> = self.machines().iter().flat_map(|(_, leases)| leases.get()).collect();
+        self.with_machine(from, |gateway, now| {
+            let named = leases.into_iter().filter_map(|lease| Some((lease.name?, lease.address.into())));
+            gateway.set_hosts(named.collect::<Hosts>());
+            gateway.question(now, from, message)
+        })
     }
 
     pub(crate) fn reply(&self, id: QuestionId, message: &[u8]) -> bool {

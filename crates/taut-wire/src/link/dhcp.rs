@@ -52,7 +52,8 @@ mod option {
     pub(crate) const MASK: u8 = 1;
     pub(crate) const ROUTERS: u8 = 3;
     pub(crate) const NAME_SERVERS: u8 = 6;
-    /// §3.17.
+    /// §3.14, §3.17.
+    pub(crate) const HOST_NAME: u8 = 12;
     pub(crate) const DOMAIN: u8 = 15;
     /// §5.1.
     pub(crate) const MTU: u8 = 26;

@@ -140,7 +140,7 @@ impl Api {
         let kind = if forward.proto == Proto::Tcp { FlowKind::Tcp } else { FlowKind::Udp };
         let at = SocketAddr::new(forward.host_addr, forward.host_port);
         let client = ClientAddress::default();
-        let one = Forward { kind, at, port: forward.guest_port, is_any: false, client };
+        let one = Forward { kind, at, guest: None, port: forward.guest_port, is_any: false, client };
         self.0.add_forward(one).map_err(|error| format!("bad request: add_hostfwd: {error}"))
     }
 }

@@ -8,9 +8,9 @@
 //! | `/leases`, `/services/dhcp/leases` | addresses of a virtual machine |
 //! | `/stats` | bytes both ways, and the gateway's counters |
 //!
-//! `/cam`, `/connect` and `/tunnel` are not there: the gateway has no switch. `http_loop.rs` bounds clients
-//! and their time, and a body has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no
-//! page in a browser reaches it, so requests of other sites need no check. Called by `mod.rs`.
+//! `/cam`, `/connect` and `/tunnel` are not there. `http_loop.rs` bounds clients and their time, and a body
+//! has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no page in a browser reaches
+//! it, so requests of other sites need no check. Called by `mod.rs`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -144,11 +144,17 @@ impl Api {
             .ok_or_else(|| bad(format!("address {}: missing port in address", asked.remote)))?;
         let port = port.parse().map_err(|_| bad(format!("address {}: invalid port", asked.remote)))?;
         let guest = self.live.guest();
-        let is_guest = host.is_empty() || host.trim_matches(['[', ']']).parse() == Ok(guest);
-        if !is_guest {
-            return Err(failed(format!("{host} is not the guest's address, which is {guest}")));
-        }
-        let forward = Forward { kind, at, port, is_any: false, client: ClientAddress::default() };
+        let other = match host.trim_matches(['[', ']']) {
+            "" => None,
+            text => {
+                let may_be = |other: &IpAddr| *other == guest || self.live.may_be_guest(*other);
+                let address = text.parse().ok().filter(may_be);
+                let unknown = || failed(format!("{host} is not the guest's address, which is {guest}"));
+                Some(address.ok_or_else(unknown)?).filter(|address| *address != guest)
+            }
+        };
+        let client = ClientAddress::default();
+        let forward = Forward { kind, at, guest: other, port, is_any: false, client };
         let id = self.live.add_forward(forward).map_err(|error| match error {
             ForwardsError::Already(_) => {
                 failed(format!("proxy already running for {} on {}", name(kind), asked.local))
@@ -174,7 +180,8 @@ impl Api {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.retain(|id, _| all.contains_key(id));
         let entry = |(id, forward): (u64, Forward)| {
-            let guest = SocketAddr::new(self.live.guest(), forward.port).to_string();
+            let guest = forward.guest.unwrap_or_else(|| self.live.guest());
+            let guest = SocketAddr::new(guest, forward.port).to_string();
             let own = Words { local: forward.at.to_string(), remote: guest };
             let words = texts.get(&id).cloned().unwrap_or(own);
             (words.local, name(forward.kind), words.remote)

@@ -32,9 +32,9 @@ fn kinds(lab: &Lab) -> Vec<(&'static str, Vec<String>, &'static str)> {
     vec![
         ("run", words("gateway --run -t 8080:80 -- sh -c"), ""),
         ("tun", words("gateway --tun conf0"), "the gateway is at"),
-        ("qemu", words(&format!("gateway --qemu {}", at("qemu"))), "waiting for a virtual machine"),
-        ("passt", words(&format!("gateway --passt {}", at("passt"))), "waiting for a virtual machine"),
-        ("vfkit", words(&format!("gateway --vfkit {}", at("vfkit"))), "waiting for a virtual machine"),
+        ("qemu", words(&format!("gateway --qemu {}", at("qemu"))), "waiting for virtual machines"),
+        ("passt", words(&format!("gateway --passt {}", at("passt"))), "waiting for virtual machines"),
+        ("vfkit", words(&format!("gateway --vfkit {}", at("vfkit"))), "waiting for virtual machines"),
         ("out", words("gateway --tun conf1 --out tun:conf2"), "the gateway is at"),
         ("proxy", words("proxy --tun conf3"), "a proxy at"),
     ]

@@ -165,7 +165,7 @@ fn gw_236_a_running_gateway_is_listed_and_changed() {
 }
 
 /// A request to the API by curl: the status, and the body.
-fn asked(lab: &Lab, socket: &Path, path: &str, body: Option<&str>) -> (u16, String) {
+pub(super) fn asked(lab: &Lab, socket: &Path, path: &str, body: Option<&str>) -> (u16, String) {
     let url = format!("http://unix{path}");
     let mut args = vec!["-w", "\n%{http_code}", "--unix-socket", socket.to_str().unwrap(), &url];
     args.extend(body.map(|body| ["-d", body]).iter().flatten());
@@ -175,13 +175,13 @@ fn asked(lab: &Lab, socket: &Path, path: &str, body: Option<&str>) -> (u16, Stri
     (status.parse().unwrap(), body.to_owned())
 }
 
-fn json_of(lab: &Lab, socket: &Path, path: &str) -> Value {
+pub(super) fn json_of(lab: &Lab, socket: &Path, path: &str) -> Value {
     let (status, body) = asked(lab, socket, path, None);
     assert_eq!(status, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap()
 }
 
-const EXPOSE: &str = "/services/forwarder/expose";
+pub(super) const EXPOSE: &str = "/services/forwarder/expose";
 const UNEXPOSE: &str = "/services/forwarder/unexpose";
 const PORTS: &str = "/services/forwarder/all";
 const ADD_ZONE: &str = "/services/dns/add";
@@ -311,7 +311,7 @@ fn gw_238_a_port_is_exposed_before_its_machine_is_there() {
     let api = format!("unix:{}", socket.display());
     let options = ["gateway", "--qemu", net.to_str().unwrap(), "--api", &api];
     let gateway = Gateway::by(&lab, "log", &mut taut(&options));
-    gateway.says("waiting for a virtual machine at");
+    gateway.says("waiting for virtual machines at");
     assert_eq!(json_of(&lab, &socket, "/leases"), json!({}));
     let ask = |path: &str, body: &str| asked(&lab, &socket, path, Some(body));
     // One that is in use is refused now.

@@ -20,12 +20,12 @@ use taut_testbed::{Guest, Meter, Noise, Scratch, guest};
 use super::support::Lab;
 
 /// Addresses of the namespace of the test, which are neither loopback nor on a link.
-const SERVER: &str = "198.51.100.1";
+pub(super) const SERVER: &str = "198.51.100.1";
 const SERVER_V6: &str = "2001:db8::1";
 /// A name that the namespace's name server knows.
 const NAME: &str = "files.example";
 /// How long a guest may take besides moving its bytes, on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(1_500);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1_500);
 /// The least that a guest must move, in bytes a second.
 const SLOWEST: u64 = 500_000;
 /// Bytes each way if `TAUT_GUEST_BYTES` does not say.
@@ -35,22 +35,7 @@ const IPERF: u16 = 5_201;
 
 /// Runs in the guest: a network from nothing but what the link tells, and what a user does with it.
 const SCRIPT: &str = r#"
-export PATH=/bin
-busybox --install -s /bin
-mkdir -p /etc
-cat >/tmp/dhcp <<'END'
-#!/bin/sh
-[ "$1" = bound ] || exit 0
-ip link set dev $interface mtu $mtu
-ip addr add $ip/$mask dev $interface
-ip route add default via $router
-for server in $dns; do echo nameserver $server; done >/etc/resolv.conf
-echo search $search >>/etc/resolv.conf
-END
-chmod 755 /tmp/dhcp
-ip link set lo up
-ip link set eth0 up
-udhcpc -i eth0 -n -q -f -t 10 -T 1 -O mtu -O search -s /tmp/dhcp || exit 1
+lease || exit 1
 echo "v4: $(ip -4 addr show dev eth0 | grep -o 'inet [^ ]*') mtu $(cat /sys/class/net/eth0/mtu)"
 echo "resolv.conf: $(tr '\n' ' ' </etc/resolv.conf)"
 # A solicitation is answered within half a second, an address is checked for one.
@@ -82,10 +67,7 @@ echo "iperf3: $(grep -o '"packets":[^,]*' /tmp/iperf | tail -n 1) $(grep -o '"lo
 #[test]
 #[ignore = "the part of another test that runs in a guest"]
 fn inside_machine() {
-    guest::inside::run(|| {
-        let mut shell = Command::new("/bin/busybox");
-        assert!(shell.args(["sh", "-c", SCRIPT]).status().unwrap().success());
-    });
+    guest::inside::shell(SCRIPT);
 }
 
 /// The servers in the namespace: a web server with noise, a sink, a name server.
@@ -158,7 +140,7 @@ fn answer(question: &[u8]) -> Vec<u8> {
 }
 
 /// The gateway, as a user without any privilege, at a socket in this folder.
-fn gateway(lab: &Lab, folder: &Path, dns: u16) -> Ended {
+pub(super) fn gateway(lab: &Lab, folder: &Path, dns: u16) -> Ended {
     // A copy, because nobody may look into the folder of the build.
     let program = folder.join("taut");
     std::fs::copy(env!("CARGO_BIN_EXE_taut"), &program).unwrap();
@@ -177,7 +159,7 @@ fn gateway(lab: &Lab, folder: &Path, dns: u16) -> Ended {
     let mut gateway = Ended(child);
     let mut lines = BufReader::new(gateway.0.stderr.take().unwrap()).lines();
     let waits =
-        lines.by_ref().map_while(Result::ok).any(|line| line.contains("waiting for a virtual machine"));
+        lines.by_ref().map_while(Result::ok).any(|line| line.contains("waiting for virtual machines"));
     assert!(waits, "the gateway ended");
     // Else a full pipe would make it wait.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
@@ -185,7 +167,7 @@ fn gateway(lab: &Lab, folder: &Path, dns: u16) -> Ended {
 }
 
 /// A process that ends with its test, however long that takes.
-struct Ended(Child);
+pub(super) struct Ended(pub(super) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -195,7 +177,7 @@ impl Drop for Ended {
 }
 
 /// What is printed behind the word.
-fn line<'a>(printed: &'a str, word: &str) -> &'a str {
+pub(super) fn line<'a>(printed: &'a str, word: &str) -> &'a str {
     let found = printed.lines().find_map(|line| line.strip_prefix(word));
     found.unwrap_or_else(|| panic!("no {word} in:\n{printed}")).trim()
 }

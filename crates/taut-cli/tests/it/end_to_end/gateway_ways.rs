@@ -198,7 +198,7 @@ fn vm_21_a_virtual_machine_by_each_kind_of_socket() {
         let says = |text, times| {
             eventually(text, || std::fs::read_to_string(&log).unwrap().matches(text).count() >= times);
         };
-        says("waiting for a virtual machine at", 1);
+        says("waiting for virtual machines at", 1);
         for round in 0..2 {
             if round > 0 {
                 says("the virtual machine is gone", round);

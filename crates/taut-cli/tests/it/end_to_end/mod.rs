@@ -15,6 +15,7 @@ mod gateway_ctl;
 mod gateway_guest;
 mod gateway_load;
 mod gateway_loopback;
+mod gateway_machines;
 mod gateway_operations;
 mod gateway_policy;
 mod gateway_ready;

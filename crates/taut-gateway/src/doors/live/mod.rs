@@ -100,6 +100,16 @@ impl Live {
         self.0.guest
     }
 
+    /// Whether another machine than the first may have this address.
+    #[must_use]
+    pub fn may_be_guest(&self, address: IpAddr) -> bool {
+        self.0.server.has_machines()
+            && self.0.server.look(|gateway| {
+                let settings = gateway.settings();
+                !settings.own.contains(&address) && settings.sources.iter().any(|of| of.contains(address))
+            })
+    }
+
     /// The guest is there: opens its ports, until [`close`](Self::close).
     ///
     /// # Errors
@@ -231,7 +241,8 @@ impl Inner {
     /// Opens the port, and serves it by a task.
     fn serve(&self, here: &Here, forward: Forward) -> io::Result<JoinHandle<()>> {
         let _runtime = self.runtime.enter();
-        let serving = self.server.forward_port(&here.stack, here.target.clone(), forward)?;
+        let target = forward.guest.map_or_else(|| here.target.clone(), ForwardTarget::from);
+        let serving = self.server.forward_port(&here.stack, target, forward)?;
         let server = self.server.clone();
         Ok(self.runtime.spawn(async move {
             let (at, why) = (forward.at, serving.await.to_string());

@@ -4,9 +4,10 @@
 //! **A changed rule holds for flows that begin after it.** Those that run stay, as when the file of rules is
 //! read again. A connection that has yet to say its name (`first_bytes/`) is judged by the present rules.
 
+pub(crate) mod hosts;
 pub(crate) mod zones;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use taut::FlowKind;
@@ -14,6 +15,7 @@ use taut::FlowKind;
 use crate::logic::flow::{Flow, Stage};
 use crate::logic::flows::FlowId;
 use crate::logic::gateway::Gateway;
+use crate::logic::live::hosts::Hosts;
 use crate::logic::live::zones::{Zone, ZoneError, Zones};
 use crate::logic::rules::{PlaceError, Rule};
 
@@ -82,6 +84,22 @@ impl Gateway {
     /// Answers the names of this zone from now on.
     pub(crate) fn add_zone(&mut self, zone: Zone) -> Result<(), ZoneError> {
         self.zones.add(zone)
+    }
+
+    /// The machines of the link have these names now.
+    pub(crate) fn set_hosts(&mut self, hosts: Hosts) {
+        self.hosts = hosts;
+    }
+
+    /// This address is of the machine at this port.
+    pub(crate) fn learn_machine(&mut self, address: IpAddr, port: u32) {
+        self.machines.learn(address, port);
+    }
+
+    /// The machine at this port is gone. Returns its flows.
+    pub(crate) fn forget_machine(&mut self, port: u32) -> Vec<FlowId> {
+        let Some(gone) = self.machines.forget(port) else { return Vec::new() };
+        self.flows.iter().filter(|(_, flow)| flow.guest == gone).map(|(id, _)| id).collect()
     }
 
     pub(crate) const fn zones(&self) -> &Zones {

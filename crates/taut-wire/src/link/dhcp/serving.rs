@@ -44,8 +44,10 @@ pub struct DhcpAsked<'a> {
     pub requested: Option<Ipv4Addr>,
     /// The server that it speaks to.
     pub server: Option<Ipv4Addr>,
-    /// What it calls itself; empty if it does not say.
+    /// Its identifier; empty if it does not say.
     pub client: &'a [u8],
+    /// Its host's name, as it was sent; empty if it does not say.
+    pub name: &'a [u8],
 }
 
 impl<'a> DhcpAsked<'a> {
@@ -59,13 +61,15 @@ impl<'a> DhcpAsked<'a> {
         if header[0] != BOOT_REQUEST || header[1..3] != ETHERNET || header[COOKIE_AT..] != COOKIE {
             return Err(ParseError::Unsupported);
         }
-        let (mut kind, mut overload, mut requested, mut server, mut client) = (None, None, None, None, None);
+        let (mut kind, mut overload, mut requested, mut server) = (None, None, None, None);
+        let (mut client, mut name) = (None, None);
         let mut note = |code: u8, data: &'a [u8]| match code {
             option::KIND => first(&mut kind, byte(data)),
             option::OVERLOAD => first(&mut overload, byte(data)),
             option::REQUESTED => first(&mut requested, long(data)),
             option::SERVER => first(&mut server, long(data)),
             option::CLIENT => first(&mut client, (data.len() >= 2).then_some(data)),
+            option::HOST_NAME => first(&mut name, Some(data)),
             _ => {}
         };
         each_option(&message[OPTIONS_AT..], &mut note)?;
@@ -76,6 +80,7 @@ impl<'a> DhcpAsked<'a> {
             option::REQUESTED => first(&mut requested, long(data)),
             option::SERVER => first(&mut server, long(data)),
             option::CLIENT => first(&mut client, (data.len() >= 2).then_some(data)),
+            option::HOST_NAME => first(&mut name, Some(data)),
             _ => {}
         };
         if fields & 1 != 0 {
@@ -95,6 +100,7 @@ impl<'a> DhcpAsked<'a> {
             requested: requested.map(Ipv4Addr::from_bits),
             server: server.map(Ipv4Addr::from_bits),
             client: client.unwrap_or_default(),
+            name: name.unwrap_or_default(),
         })
     }
 }
@@ -287,6 +293,7 @@ mod tests {
             requested: Some(v4("10.0.2.15")),
             server: Some(v4("10.0.2.2")),
             client: &[255, 1, 2],
+            name: b"hi",
         };
         assert_eq!(DhcpAsked::parse(&bytes), Ok(expected));
         for (code, kind) in [
