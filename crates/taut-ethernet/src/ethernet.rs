@@ -11,8 +11,7 @@ use taut_wire::{
     ether_type, ethernet, ndp, protocol, router,
 };
 
-use crate::cache::{Cache, Found};
-use crate::cache::{NeighbourState, Word};
+use crate::cache::{Cache, Found, NeighbourState, Word};
 use crate::dhcp::bootp::{self, Ports};
 use crate::dhcp::client::Client;
 use crate::frame_v6::emit_icmpv6;
@@ -331,6 +330,7 @@ impl<P> Ethernet<P> {
             ether_type::IPV4 if self.take_question(now, payload) => Arrival::Taken,
             ether_type::IPV4 | ether_type::IPV6 if self.take_query(now, payload) => Arrival::Taken,
             ether_type::IPV4 => Arrival::Packet,
+            ether_type::IPV6 if self.take_question_v6(header.src, payload) => Arrival::Taken,
             ether_type::IPV6 => self.handle_ipv6(now, header.src, payload),
             ether_type::ARP => match Arp::parse(payload) {
                 Ok(arp) => self.handle_arp(now, header.dst, arp),

@@ -11,8 +11,19 @@ const IPV6_LEN: usize = 40;
 /// Writes a frame with a message of ICMPv6 between these stations and addresses, and returns its length.
 pub(crate) fn emit_icmpv6(
     buf: &mut [u8; FRAME_LEN],
+    stations: (Mac, Mac),
+    addresses: (Ipv6Addr, Ipv6Addr),
+    write: impl FnOnce(&mut [u8]) -> usize,
+) -> usize {
+    emit(buf, stations, addresses, protocol::ICMPV6, write)
+}
+
+/// The same with what another protocol has written.
+pub(crate) fn emit(
+    buf: &mut [u8; FRAME_LEN],
     (src_mac, dst_mac): (Mac, Mac),
     (src, dst): (Ipv6Addr, Ipv6Addr),
+    protocol: u8,
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> usize {
     let header = EthernetHeader { dst: dst_mac, src: src_mac, ether_type: ether_type::IPV6 }.emit();
@@ -22,7 +33,7 @@ pub(crate) fn emit_icmpv6(
     let ip = IpHeader {
         src: src.into(),
         dst: dst.into(),
-        protocol: protocol::ICMPV6,
+        protocol,
         hop_limit: ndp::HOP_LIMIT,
         ecn: Ecn::NotEct,
         header_len: IPV6_LEN,

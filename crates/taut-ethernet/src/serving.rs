@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   Discover, Request … ─▶ take_question ─▶ LeaseServer ─▶ answers, 16 at most ──┐
+//!   the same of IPv6 ─▶ take_question_v6 ─▶ dhcp::v6 ────────────────────────────┤
 //!   router solicitation ─▶ on_solicitation ─▶ Advertiser ── time ─▶ due ─────────┴─▶ poll_service: a frame
 //! ```
 
@@ -15,13 +16,15 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{
     Advertising, DhcpAnswer, DhcpAsked, DhcpGrant, DhcpTerms, Mac, PrefixInformation, domain, ethernet,
+    protocol, udp,
 };
 
 use crate::advertiser::{Advertiser, EVERY_MAX};
 use crate::dhcp::bootp::{self, Ports};
 use crate::dhcp::server::{FixedLease, LeaseServer, Leased, Verdict};
+use crate::dhcp::v6;
 use crate::ethernet::{ALL_NODES, Ethernet, FRAME_MAX};
-use crate::frame_v6::emit_icmpv6;
+use crate::frame_v6::{self, emit_icmpv6};
 use crate::switch::Switch;
 use taut_core::{Duration, Instant, Network};
 
@@ -99,6 +102,9 @@ pub struct Services {
     pub search: SearchDomains,
     /// Further terms of a lease.
     pub boot: Boot,
+    /// Whether clients of IPv6 get addresses of the first prefix by DHCP (RFC 8415), beside those that hosts
+    /// make by themselves. The router says so. Name servers and domains they get in any case.
+    pub managed: bool,
     /// Whether a lease has no router and no name servers: its client reaches the link alone.
     pub is_isolated: bool,
 }
@@ -108,6 +114,8 @@ pub struct Services {
 pub struct Boot {
     /// The file from which a client boots, which it fetches from this host; empty if there is none.
     pub file: Vec<u8>,
+    /// The same for a client of IPv6, as a URL (RFC 5970).
+    pub url: Vec<u8>,
     /// Options by their codes (RFC 2132): four at most.
     pub options: Vec<(u8, Vec<u8>)>,
 }
@@ -137,7 +145,14 @@ pub(crate) struct Serving {
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
-struct Answer {
+enum Answer {
+    V4(AnswerV4),
+    /// To this station and address.
+    V6(Mac, Ipv6Addr, Vec<u8>),
+}
+
+#[derive(Debug)]
+struct AnswerV4 {
     verdict: Verdict,
     xid: u32,
     broadcast: bool,
@@ -184,9 +199,9 @@ impl Serving {
 
     /// See [`LeaseServer::holder`].
     pub(crate) fn holder(&self, now: Instant, address: IpAddr) -> Option<Mac> {
-        match (address, &self.leases) {
-            (IpAddr::V4(address), Some(leases)) => leases.holder(now, address),
-            _ => None,
+        match address {
+            IpAddr::V4(address) => self.leases.as_ref()?.holder(now, address),
+            IpAddr::V6(address) => v6::station_of(self.managed_prefix()?, address),
         }
     }
 
@@ -212,7 +227,7 @@ impl Serving {
         };
         let verdict = self.leases.as_mut().and_then(|leases| leases.on_message(now, asked, taken));
         let Some(verdict) = verdict else { return false };
-        self.answers.push_back(Answer {
+        self.answers.push_back(Answer::V4(AnswerV4 {
             verdict,
             xid: asked.xid,
             broadcast: asked.broadcast,
@@ -220,12 +235,12 @@ impl Serving {
             // RFC 2131, table 3.
             had: if verdict.answer == DhcpAnswer::Ack { asked.address } else { Ipv4Addr::UNSPECIFIED },
             client: asked.client.to_vec(),
-        });
+        }));
         true
     }
 
     /// Writes a frame of the server's answer.
-    fn emit_answer(&self, buf: &mut [u8; FRAME_MAX], mac: Mac, answer: &Answer) -> Option<usize> {
+    fn emit_answer(&self, buf: &mut [u8; FRAME_MAX], mac: Mac, answer: &AnswerV4) -> Option<usize> {
         let leases = self.config.leases?;
         let IpAddr::V4(own) = leases.own.address else { return None };
         let mut name_servers = [Ipv4Addr::UNSPECIFIED; NAME_SERVERS_MAX];
@@ -263,6 +278,61 @@ impl Serving {
         Some(bootp::emit(buf, (mac, station), (own, dst), Ports::OF_SERVER, |buf| grant.emit(buf)))
     }
 
+    /// The prefix of the addresses that clients of IPv6 get.
+    fn managed_prefix(&self) -> Option<Ipv6Addr> {
+        let first = self.config.prefixes.first().filter(|first| self.config.managed && first.prefix == 64)?;
+        match first.address {
+            IpAddr::V6(prefix) => Some(prefix),
+            IpAddr::V4(_) => None,
+        }
+    }
+
+    /// The name servers of IPv6, and how many there are.
+    fn name_servers_v6(&self) -> ([Ipv6Addr; NAME_SERVERS_MAX], usize) {
+        let mut name_servers = [Ipv6Addr::UNSPECIFIED; NAME_SERVERS_MAX];
+        let known = self.config.name_servers.iter().filter_map(|server| match server {
+            IpAddr::V6(v6) => Some(*v6),
+            IpAddr::V4(_) => None,
+        });
+        let count = fill(&mut name_servers, known);
+        (name_servers, count)
+    }
+
+    /// A message of a client of IPv6; returns whether it is answered.
+    fn on_message_v6(&mut self, own: Mac, (station, from): (Mac, Ipv6Addr), message: &[u8]) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let (name_servers, count) = self.name_servers_v6();
+        let server = v6::Server {
+            station: own,
+            prefix: self.managed_prefix(),
+            times: (PREFERRED_S, VALID_S),
+            name_servers: &name_servers[..count],
+            search: &self.config.search.0,
+            boot: &self.config.boot.url,
+        };
+        let answer = server.answer(station, message);
+        let is_answered = answer.is_some();
+        self.answers.extend(answer.map(|answer| Answer::V6(station, from, answer)));
+        is_answered
+    }
+
+    /// Writes a frame of an answer to a client of IPv6.
+    fn emit_answer_v6(
+        &self,
+        buf: &mut [u8; FRAME_MAX],
+        stations: (Mac, Mac),
+        to: Ipv6Addr,
+        message: &[u8],
+    ) -> Option<usize> {
+        let from = self.config.router?;
+        Some(frame_v6::emit(buf, stations, (from, to), protocol::UDP, |datagram| {
+            datagram[udp::HEADER_LEN..][..message.len()].copy_from_slice(message);
+            bootp::finish(datagram, (from.into(), to.into()), Ports::OF_SERVER_V6, message.len())
+        }))
+    }
+
     /// Writes a frame of the advertisement.
     fn emit_advertisement(&self, buf: &mut [u8; FRAME_MAX], mac: Mac) -> Option<usize> {
         let src = self.config.router?;
@@ -284,13 +354,9 @@ impl Serving {
             IpAddr::V4(_) => None,
         });
         let prefix_count = fill(&mut prefixes, known);
-        let mut name_servers = [Ipv6Addr::UNSPECIFIED; NAME_SERVERS_MAX];
-        let known = self.config.name_servers.iter().filter_map(|server| match server {
-            IpAddr::V6(v6) => Some(*v6),
-            IpAddr::V4(_) => None,
-        });
-        let server_count = fill(&mut name_servers, known);
+        let (name_servers, server_count) = self.name_servers_v6();
         let message = Advertising {
+            managed: self.managed_prefix().is_some(),
             hop_limit: HOP_LIMIT,
             lifetime_s: ROUTER_S,
             mac,
@@ -339,12 +405,39 @@ impl<P> Ethernet<P> {
         true
     }
 
+    /// Takes a packet of IPv6 from this station that is a client's message for all servers.
+    pub(crate) fn take_question_v6(&mut self, station: Mac, packet: &[u8]) -> bool {
+        const NEXT_HEADER: usize = 6;
+        let mac = self.config.mac;
+        let Some(serving) = self.serving().filter(|serving| serving.is_router()) else { return false };
+        if packet.get(NEXT_HEADER) != Some(&protocol::UDP) {
+            return false;
+        }
+        let message = bootp::message_of(packet, Ports::OF_CLIENT_V6, |dst| dst == IpAddr::V6(v6::SERVERS));
+        let Some(message) = message else { return false };
+        let src = packet.get(8..24).and_then(|octets| octets.first_chunk::<16>());
+        let from = src.map(|octets| Ipv6Addr::from(*octets)).filter(Ipv6Addr::is_unicast_link_local);
+        let asked = message.zip(from);
+        let is_answered =
+            asked.is_some_and(|(message, from)| serving.on_message_v6(mac, (station, from), message));
+        if is_answered {
+            self.stats.answered += 1;
+        } else {
+            self.stats.ignored += 1;
+        }
+        true
+    }
+
     /// Writes the next answer or advertisement, and returns the length of its frame.
     pub(crate) fn poll_service(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let mac = self.config.mac;
         let serving = self.serving()?;
-        if let Some(answer) = serving.answers.pop_front() {
-            return serving.emit_answer(buf, mac, &answer);
+        match serving.answers.pop_front() {
+            Some(Answer::V4(answer)) => return serving.emit_answer(buf, mac, &answer),
+            Some(Answer::V6(station, to, message)) => {
+                return serving.emit_answer_v6(buf, (mac, station), to, &message);
+            }
+            None => {}
         }
         if core::mem::take(&mut serving.advertises_now) {
             return serving.emit_advertisement(buf, mac);

@@ -212,7 +212,9 @@ impl Config {
         ];
         let told = |(code, text): (u8, &Option<String>)| Some((code, text.clone()?.into_bytes()));
         let file = self.boot_file.clone().unwrap_or_default().into_bytes();
-        Boot { file, options: options.into_iter().filter_map(told).collect() }
+        let url = self.v6.zip(self.boot_file.as_ref());
+        let url = url.map(|(v6, file)| format!("tftp://[{}]/{file}", v6.host).into_bytes());
+        Boot { file, url: url.unwrap_or_default(), options: options.into_iter().filter_map(told).collect() }
     }
 }
 

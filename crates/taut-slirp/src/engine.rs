@@ -12,7 +12,6 @@ use taut_core::{
 };
 use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options, near};
 
-use crate::boot::dhcpv6;
 use crate::boot::tftp::Tftp;
 use crate::config::Config;
 use crate::core::{AT_ONCE, Call, Core, Key, Waited};
@@ -130,10 +129,6 @@ impl Engine {
 
     /// A frame of the guest's.
     pub(crate) fn input(&mut self, frame: &[u8]) {
-        let config = &self.core.config;
-        if let Some(reply) = dhcpv6::answer(config, frame) {
-            return self.link.out.push_whole(&reply);
-        }
         self.link.input(self.core.now, frame, &mut self.core.stack);
     }
 

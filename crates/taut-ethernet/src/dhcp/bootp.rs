@@ -19,6 +19,9 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub(crate) const OF_CLIENT: Self = Self { src: dhcp::CLIENT_PORT, dst: dhcp::SERVER_PORT };
+    /// RFC 8415 §7.2.
+    pub(crate) const OF_CLIENT_V6: Self = Self { src: 546, dst: 547 };
+    pub(crate) const OF_SERVER_V6: Self = Self { src: 547, dst: 546 };
     pub(crate) const OF_SERVER: Self = Self { src: dhcp::SERVER_PORT, dst: dhcp::CLIENT_PORT };
 }
 
@@ -46,6 +49,21 @@ pub(crate) fn message_of(
     Some(is_whole.then(|| &datagram[udp::HEADER_LEN..]))
 }
 
+/// Writes the datagram of a message that is behind its header in `datagram`, whose length it returns.
+pub(crate) fn finish(
+    datagram: &mut [u8],
+    (from, to): (IpAddr, IpAddr),
+    ports: Ports,
+    message_len: usize,
+) -> usize {
+    let len = udp::HEADER_LEN + message_len;
+    let (header, payload) = datagram.split_at_mut(udp::HEADER_LEN);
+    UdpHeader { src_port: ports.src, dst_port: ports.dst, len: len as u16 }.emit(header);
+    let checksum = udp::full_checksum(from, to, header, &[&payload[..message_len]]);
+    udp::set_checksum(header, checksum);
+    len
+}
+
 /// Writes a frame with the message that `write` writes, and returns its length.
 pub(crate) fn emit(
     buf: &mut [u8; FRAME_LEN],
@@ -58,9 +76,8 @@ pub(crate) fn emit(
     let (link, packet) = buf.split_at_mut(header.len());
     link.copy_from_slice(&header);
     let (head, rest) = packet.split_at_mut(IP_LEN);
-    let (udp_header, payload) = rest.split_at_mut(udp::HEADER_LEN);
-    let message_len = write(payload);
-    let len = udp::HEADER_LEN + message_len;
+    let message_len = write(&mut rest[udp::HEADER_LEN..]);
+    let len = finish(rest, (from.into(), dst.into()), ports, message_len);
     let ip = IpHeader {
         src: from.into(),
         dst: dst.into(),
@@ -71,8 +88,5 @@ pub(crate) fn emit(
         payload_len: len,
     };
     ip.emit(head, 0);
-    UdpHeader { src_port: ports.src, dst_port: ports.dst, len: len as u16 }.emit(udp_header);
-    let checksum = udp::full_checksum(ip.src, ip.dst, udp_header, &[&payload[..message_len]]);
-    udp::set_checksum(udp_header, checksum);
     header.len() + IP_LEN + len
 }

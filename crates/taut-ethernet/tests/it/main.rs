@@ -5,6 +5,7 @@ mod link;
 
 mod autoconf;
 mod dhcp;
+mod dhcp_v6;
 mod ethernet;
 mod groups;
 mod ports;

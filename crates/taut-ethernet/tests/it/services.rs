@@ -460,7 +460,7 @@ fn vm_08_a_flood_of_clients_is_bounded() {
 
 #[test]
 fn vm_22_a_lease_of_an_isolated_link_has_no_router_and_no_names() {
-    let boot = Boot { file: b"pxe.0".to_vec(), options: vec![(12, b"guest".to_vec())] };
+    let boot = Boot { file: b"pxe.0".to_vec(), url: Vec::new(), options: vec![(12, b"guest".to_vec())] };
     for is_isolated in [false, true] {
         let networks = vec![network("10.0.2.2/24")];
         let services = Services { boot: boot.clone(), is_isolated, ..services(16) };

@@ -131,6 +131,7 @@ impl MachineNetwork {
             prefixes: of_v6.map(|(_, own)| network(own)).collect(),
             name_servers: self.addresses.iter().map(|(_, own)| own.address()).collect(),
             mtu: Some(self.mtu),
+            managed: true,
             search: self.search.clone(),
             fixed: self.fixed.clone(),
             ..Services::default()

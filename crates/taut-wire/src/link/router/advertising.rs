@@ -11,6 +11,8 @@ use crate::{IpHeader, Mac, ParseError, protocol};
 /// RFC 8106 §5.1, §5.2.
 const NAME_SERVERS: u8 = 25;
 const SEARCH: u8 = 31;
+/// RFC 4861 §4.2: addresses by DHCP, and all else.
+const MANAGED: u8 = 0xc0;
 /// Type, code, checksum, reserved.
 const SOLICITATION_FIXED_LEN: usize = 8;
 
@@ -66,6 +68,8 @@ impl RouterSolicitation {
 pub struct Advertising<'a> {
     /// The hop limit that hosts should use.
     pub hop_limit: u8,
+    /// Whether addresses and all else come by DHCP, too (the flags M and O).
+    pub managed: bool,
     /// For how many seconds it is a default router.
     pub lifetime_s: u16,
     /// Its station.
@@ -109,6 +113,7 @@ impl Advertising<'_> {
         message.fill(0);
         message[0] = ADVERTISE;
         message[4] = self.hop_limit;
+        message[5] = if self.managed { MANAGED } else { 0 };
         message[6..8].copy_from_slice(&self.lifetime_s.to_be_bytes());
         let mut rest = &mut message[FIXED_LEN..];
         let mut option = |kind: u8, len: usize| {
@@ -189,6 +194,7 @@ mod tests {
             preferred_s: 14_400,
         };
         let advertising = Advertising {
+            managed: true,
             hop_limit: 64,
             lifetime_s: 1_800,
             mac: MAC,
@@ -213,7 +219,7 @@ mod tests {
         ]
         .concat();
         assert_eq!(buf[..2], [134, 0]);
-        assert_eq!(buf[4..16], [64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(buf[4..16], [64, 0xc0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(buf[16..112], options[..]);
         assert_eq!(buf[112], 0xaa);
         // The half that a host reads, and the checksum.
@@ -223,8 +229,15 @@ mod tests {
         let expected = [RouterOption::SourceMac(MAC), RouterOption::Mtu(65_520), RouterOption::Prefix(info)];
         assert_eq!(read.options().collect::<Vec<_>>(), expected);
         // With nothing to say but the router.
-        let bare = Advertising { mtu: None, prefixes: &[], name_servers: &[], search: &[], ..advertising };
-        assert_eq!(bare.emit(&mut buf, v6(src), v6(dst)), 24);
+        let bare = Advertising {
+            managed: false,
+            mtu: None,
+            prefixes: &[],
+            name_servers: &[],
+            search: &[],
+            ..advertising
+        };
+        assert_eq!((bare.emit(&mut buf, v6(src), v6(dst)), buf[5]), (24, 0));
     }
 
     fn solicitation(src: &str, code: u8, options: &[u8]) -> (IpHeader, Vec<u8>) {
