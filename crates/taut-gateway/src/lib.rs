@@ -50,6 +50,7 @@ pub use doors::client_address::{ClientAddress, routable};
 pub use doors::forward::{Forward, ForwardError};
 pub use doors::inside;
 pub use doors::listening::Listening;
+pub use doors::live::callers::{Caller, Callers};
 pub use doors::live::{ForwardsError, Live};
 pub use doors::loopback::{ForwardTarget, Loopback};
 pub use doors::machines::{MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, listen_at};

@@ -2,13 +2,14 @@
 //! request, which has to be complete in ten seconds. If all places are taken, the oldest connection without a
 //! complete request makes room.
 //!
-//! Called by `metrics.rs`, `dash/server.rs` and `net/live/gvproxy.rs`. `taut serve` has one of its own: its
+//! Called by `metrics.rs`, `dash/server.rs` and `net/live/`. `taut serve` has one of its own: its
 //! connections are a stack's.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,7 +42,16 @@ pub trait Listener: Sync {
     /// # Errors
     /// It cannot be accepted, for lack of descriptors or memory.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Who is at the other end, for the request's extensions.
+    fn peer(_: &Self::Stream) -> Option<Peer> {
+        None
+    }
 }
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
@@ -88,11 +98,13 @@ where
         }
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
-        let (service, has_asked) = (service.clone(), Arc::new(AtomicBool::new(false)));
+        let (service, peer, has_asked) =
+            (service.clone(), L::peer(&stream), Arc::new(AtomicBool::new(false)));
         let asked = Arc::clone(&has_asked);
         let task = tokio::spawn(async move {
-            let service = hyper::service::service_fn(move |request| {
+            let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
                 asked.store(true, Ordering::Relaxed);
+                peer.map(|peer| request.extensions_mut().insert(peer));
                 service.call(request)
             });
             let mut server = hyper::server::conn::http1::Builder::new();

@@ -18,6 +18,8 @@ use crate::logic::gateway::{FlowId, Gateway, Settings};
 use crate::logic::guests::{Counted, Guest};
 use crate::logic::rules::{Action, UdpFilter};
 
+/// The port of the gateway's own API, as gvproxy has it.
+const API_PORT: u16 = 80;
 /// In place of a rule, about a flow whose source is in none of the guests' networks (RFC 2827).
 const FOREIGN: &str = "its source is outside --guest";
 
@@ -86,6 +88,21 @@ impl Gateway {
                 Admission::Dial(id, target)
             }
         }
+    }
+
+    /// A guest's connection to the gateway's own API; `None` if it is none.
+    pub(crate) fn admit_caller(
+        &mut self,
+        now: Duration,
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> Option<Admission> {
+        if to.port() != API_PORT || !self.settings.own.contains(&to.ip()) || !self.is_of_guest(from.ip()) {
+            return None;
+        }
+        self.count_kind(FlowKind::Tcp);
+        let id = self.begin(now, FlowKind::Tcp, from, to);
+        Some(id.map_or(Admission::Refuse(Refusal::Prohibited), |id| Admission::Dial(id, to)))
     }
 
     /// By the rules: whether a flow's first bytes must be checked, and the decision; or what to do with it,

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut::{DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Stack};
+use taut::{
+    DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Refusal, Stack,
+};
 
 use crate::logic::admission::Admission;
 use crate::logic::gateway::Settings;
@@ -52,6 +54,13 @@ impl Server {
 
     fn admit<W: WayOut>(&self, incoming: IncomingFlow, way: &Arc<W>) {
         let (kind, from, to) = (incoming.kind(), incoming.peer_addr(), incoming.local_addr());
+        if let Some((decided, take)) = (kind == FlowKind::Tcp).then(|| self.caller(from, to)).flatten() {
+            match decided {
+                Admission::Dial(id, _) => take(incoming, self.handle(id)),
+                _ => incoming.refuse(Refusal::Prohibited),
+            }
+            return;
+        }
         match self.admission(kind, from, to) {
             Admission::Refuse(how) => incoming.refuse(how),
             Admission::Silent => drop(incoming),

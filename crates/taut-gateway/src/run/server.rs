@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use taut::device::frames::{LeaseTable, Ports as LinkPorts};
 use taut::device::{Leased, PortId};
 use taut::taut_control::rooms::FlowRooms;
-use taut::{FlowKind, StackBuilder};
+use taut::{FlowKind, IncomingFlow, StackBuilder};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -33,6 +33,9 @@ use crate::run::resolver::{NameService, Resolver};
 
 /// Who hears of events.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// Takes a guest's connection.
+pub(crate) type TakeCaller = Box<dyn Fn(IncomingFlow, Handle) + Send + Sync>;
 
 /// How long a client of a control socket waits for the answers of connections. One that is later is left out.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
@@ -52,6 +55,8 @@ struct Shared {
     listeners: Mutex<Vec<SocketAddr>>,
     /// The links of machines.
     machines: Mutex<Vec<(LinkPorts, LeaseTable)>>,
+    /// Takes the guests' connections to the gateway's own API.
+    callers: OnceLock<TakeCaller>,
     log: Log,
 }
 
@@ -97,6 +102,7 @@ impl Server {
             ports: Ports::default(),
             listeners: Mutex::default(),
             machines: Mutex::default(),
+            callers: OnceLock::new(),
             log,
         }))
     }
@@ -141,6 +147,17 @@ impl Server {
     pub(crate) fn end_all(&self) {
         let ended = self.0.lock().stops.end_all();
         ended.into_iter().for_each(Waker::wake);
+    }
+
+    /// Guests' connections to the gateway's own API go here; returns whether they went nowhere before.
+    pub(crate) fn takes_callers(&self, take: TakeCaller) -> bool {
+        self.0.callers.set(take).is_ok()
+    }
+
+    /// The decision about a guest's connection to the gateway's own API, and what takes it.
+    pub(crate) fn caller(&self, from: SocketAddr, to: SocketAddr) -> Option<(Admission, &TakeCaller)> {
+        let take = self.0.callers.get()?;
+        Some((self.with_machine(from.ip(), |gateway, now| gateway.admit_caller(now, from, to))?, take))
     }
 
     /// Machines at this link are guests.

@@ -8,9 +8,14 @@
 //! | `/leases`, `/services/dhcp/leases` | addresses of a virtual machine |
 //! | `/stats` | bytes both ways, and the gateway's counters |
 //!
-//! `/cam`, `/connect` and `/tunnel` are not there. `http_loop.rs` bounds clients and their time, and a body
-//! has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no page in a browser reaches
-//! it, so requests of other sites need no check. Called by `mod.rs`.
+//! `/cam`, `/connect` and `/tunnel` are not there. `http_loop.rs` bounds clients
+//! and their time, and a body has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no
+//! page in a browser reaches it, so requests of other sites need no check. Called by `mod.rs`.
+//!
+//! **Guests** have it with `--guest-api`, at port 80 of the gateway's own address: podman in a machine
+//! exposes ports of containers there. A guest exposes its own ports, 64 at most, and takes back those that it
+//! has exposed. Nothing else is there for it. A browser in the guest could be led there by a page, so a
+//! request must name the gateway as its host, and must not come from a page of another one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,8 +23,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::net::gateway_log::say;
+use crate::shared::http_loop::{self, Peer};
+use crate::shared::log::Level;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -28,18 +37,45 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use taut::FlowKind;
-use taut_gateway::{ClientAddress, Forward, ForwardsError, Live, Zone, ZoneError};
-use tokio::net::UnixListener;
-
-use crate::shared::http_loop;
+use taut_gateway::{Caller, Callers, ClientAddress, Forward, ForwardsError, Live, Zone, ZoneError};
 
 /// The longest body. A zone with a thousand records has less.
 const BODY_MAX: usize = 64 << 10;
 /// How long a client may take for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Ports that a guest may expose.
+const OF_GUEST_MAX: usize = 64;
+/// The domain of gvproxy's names, and these.
+const DOMAIN: &str = "containers.internal";
+const NAMES: [&str; 2] = ["gateway", "host"];
+
+/// Guests as clients; `None`, and an error in the log, if their names cannot be added.
+pub(super) fn callers(live: &Live) -> Option<Callers> {
+    let own = live.server().look(|gateway| gateway.settings().own.clone());
+    let records = NAMES.iter().flat_map(|name| own.iter().map(|own| ((*name).to_owned(), *own)));
+    let zone = Zone { name: DOMAIN.to_owned(), records: records.collect(), default: None };
+    if let Err(error) = live.add_zone(zone) {
+        say(Level::Error, "no-guest-api", &format!("--guest-api: {error}"));
+        return None;
+    }
+    live.callers()
+}
+
+impl http_loop::Listener for Callers {
+    type Stream = Caller;
+
+    async fn next(&self) -> std::io::Result<Caller> {
+        Ok(self.next().await)
+    }
+
+    fn peer(caller: &Caller) -> Option<Peer> {
+        Some(Peer(caller.address()))
+    }
+}
+
 /// Serves the API, if there is a socket for it.
-pub(super) async fn serve(socket: Option<UnixListener>, live: Live) -> Infallible {
+pub(super) async fn serve<L: http_loop::Listener>(socket: Option<L>, live: Live) -> Infallible {
     let Some(socket) = socket else { return std::future::pending().await };
     let api = Arc::new(Api { live, texts: Mutex::default() });
     let service = service_fn(move |request| {
@@ -124,10 +160,16 @@ impl Api {
         let (head, body) = request.into_parts();
         let is_post = head.method == Method::POST;
         let post = || if is_post { Ok(body) } else { Err(bad("post only")) };
-        match head.uri.path() {
+        let guest = head.extensions.get().map(|Peer(guest)| *guest);
+        let path = head.uri.path();
+        if guest.is_some() {
+            self.check_caller(&head)?;
+        }
+        match path {
+            "/services/forwarder/expose" => self.expose(guest, read(post()?).await?).map(|()| None),
+            "/services/forwarder/unexpose" => self.unexpose(guest, read(post()?).await?).await.map(|()| None),
+            _ if guest.is_some() => Err(Refusal(StatusCode::NOT_FOUND, "404 page not found".to_owned())),
             "/services/forwarder/all" => Ok(Some(self.exposed())),
-            "/services/forwarder/expose" => self.expose(read(post()?).await?).map(|()| None),
-            "/services/forwarder/unexpose" => self.unexpose(read(post()?).await?).await.map(|()| None),
             "/services/dns/all" => Ok(Some(self.zones())),
             "/services/dns/add" => self.add_zone(read(post()?).await?).map(|()| None),
             "/leases" | "/services/dhcp/leases" => Ok(Some(self.leases())),
@@ -136,25 +178,47 @@ impl Api {
         }
     }
 
-    fn expose(&self, asked: Exposed) -> Result<(), Refusal> {
+    /// A page in a guest's browser must not send requests in the guest's name: neither by a name of its own
+    /// for the gateway's address, nor from another site.
+    fn check_caller(&self, head: &Parts) -> Result<(), Refusal> {
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let name = host.strip_suffix(":80").unwrap_or(host).to_ascii_lowercase();
+        let is_own = |own: &IpAddr| name.trim_matches(['[', ']']).parse() == Ok(*own);
+        let is_name =
+            |known: &&str| name.strip_prefix(*known).and_then(|rest| rest.strip_prefix('.')) == Some(DOMAIN);
+        let is_for_us = NAMES.iter().any(is_name)
+            || self.live.server().look(|gateway| gateway.settings().own.iter().any(is_own));
+        if !is_for_us || head.headers.contains_key(ORIGIN) {
+            return Err(Refusal(StatusCode::FORBIDDEN, "for programs, at the gateway's own name".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// For a guest, one of its own ports.
+    fn expose(&self, caller: Option<IpAddr>, asked: Exposed) -> Result<(), Refusal> {
         let (kind, at) = place(&asked)?;
         let (host, port) = asked
             .remote
             .rsplit_once(':')
             .ok_or_else(|| bad(format!("address {}: missing port in address", asked.remote)))?;
         let port = port.parse().map_err(|_| bad(format!("address {}: invalid port", asked.remote)))?;
-        let guest = self.live.guest();
+        let guest = caller.unwrap_or_else(|| self.live.guest());
+        let exposes = |(_, forward): &(u64, Forward)| caller.is_some() && forward.guest == caller;
+        if self.live.forwards().iter().filter(|forward| exposes(forward)).count() >= OF_GUEST_MAX {
+            return Err(failed(format!("a guest may expose {OF_GUEST_MAX} ports")));
+        }
         let other = match host.trim_matches(['[', ']']) {
             "" => None,
             text => {
-                let may_be = |other: &IpAddr| *other == guest || self.live.may_be_guest(*other);
+                let may_be =
+                    |other: &IpAddr| *other == guest || caller.is_none() && self.live.may_be_guest(*other);
                 let address = text.parse().ok().filter(may_be);
                 let unknown = || failed(format!("{host} is not the guest's address, which is {guest}"));
                 Some(address.ok_or_else(unknown)?).filter(|address| *address != guest)
             }
         };
         let client = ClientAddress::default();
-        let forward = Forward { kind, at, guest: other, port, is_any: false, client };
+        let forward = Forward { kind, at, guest: caller.or(other), port, is_any: false, client };
         let id = self.live.add_forward(forward).map_err(|error| match error {
             ForwardsError::Already(_) => {
                 failed(format!("proxy already running for {} on {}", name(kind), asked.local))
@@ -166,8 +230,13 @@ impl Api {
         Ok(())
     }
 
-    async fn unexpose(&self, asked: Exposed) -> Result<(), Refusal> {
+    /// For a guest, one that it has exposed.
+    async fn unexpose(&self, caller: Option<IpAddr>, asked: Exposed) -> Result<(), Refusal> {
         let (kind, at) = place(&asked)?;
+        let is_its = |(_, own): &(u64, Forward)| (own.kind, own.at, own.guest) == (kind, at, caller);
+        if caller.is_some() && !self.live.forwards().iter().any(is_its) {
+            return Err(failed("proxy not found"));
+        }
         self.live.remove_forward(kind, at).await.map_err(|error| match error {
             ForwardsError::Missing(_) => failed("proxy not found"),
             error => failed(error),

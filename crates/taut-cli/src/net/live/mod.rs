@@ -23,6 +23,9 @@ pub(crate) struct LiveArgs {
     /// Serve gvproxy's HTTP API at this socket, for this user
     #[arg(help_heading = "Control", long, value_name = "unix:PATH", value_parser = place)]
     api: Option<PathBuf>,
+    /// Let guests expose their ports by it, at the gateway's port 80
+    #[arg(help_heading = "Control", long)]
+    guest_api: bool,
 }
 
 /// `unix:PATH`, and as gvproxy has it, `unix://PATH`.
@@ -36,6 +39,8 @@ fn place(text: &str) -> Result<PathBuf, String> {
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     gvproxy: Option<UnixListener>,
+    /// gvproxy's API is at the gateway's own address, too.
+    guests: bool,
     slirp4netns: Option<UnixListener>,
 }
 
@@ -46,19 +51,26 @@ impl LiveArgs {
     /// The place, and why there is no socket.
     pub(crate) fn open(&self, slirp4netns: Option<UnixListener>) -> anyhow::Result<Doors> {
         let open = |path: &PathBuf| listen_at(path, BACKLOG).context("--api");
-        Ok(Doors { gvproxy: self.api.as_ref().map(open).transpose()?, slirp4netns })
+        let gvproxy = self.api.as_ref().map(open).transpose()?;
+        Ok(Doors { gvproxy, guests: self.guest_api, slirp4netns })
     }
 }
 
 impl Doors {
     /// Serves them while it is polled, in a tokio runtime.
     pub(crate) async fn serve(self, live: Live) -> io::Error {
+        let callers = if self.guests { gvproxy::callers(&live) } else { None };
         let [gvproxy, slirp4netns] = match self.listeners() {
             Ok(listeners) => listeners,
             Err(error) => return error,
         };
-        let (http, json) = (gvproxy::serve(gvproxy, live.clone()), Api::new(live).serve(slirp4netns));
-        tokio::select! { never = http => match never {}, never = json => match never {} }
+        let http = gvproxy::serve(gvproxy, live.clone());
+        let (guests, json) = (gvproxy::serve(callers, live.clone()), Api::new(live).serve(slirp4netns));
+        tokio::select! {
+            never = http => match never {},
+            never = guests => match never {},
+            never = json => match never {},
+        }
     }
 
     fn listeners(self) -> io::Result<[Option<tokio::net::UnixListener>; 2]> {

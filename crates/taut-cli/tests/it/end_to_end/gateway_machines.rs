@@ -181,3 +181,118 @@ fn gw_269_two_debian_kernels_at_one_socket() {
     assert_eq!(line(&printed, "beyond: "), "beyond");
     assert!(matches!(gateway.0.try_wait(), Ok(None)), "the gateway ended");
 }
+
+/// A request of a machine's to the gateway: status and text.
+fn posted(stack: &Stack, path: &str, head: &str, body: &str) -> (u16, String) {
+    let mut stream =
+        blocking::TcpStream::connect(stack, "10.0.2.2:80".parse::<SocketAddr>().unwrap()).unwrap();
+    stream.set_read_timeout(Some(taut_testbed::PATIENCE)).unwrap();
+    let request = format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    // The answer may come before the whole body has left.
+    _ = stream.write_all(request.as_bytes());
+    let mut said = Vec::new();
+    _ = stream.read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let status = said.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or_default();
+    (status, said.split_once("\r\n\r\n").map(|(_, text)| text.to_owned()).unwrap_or_default())
+}
+
+const OWN_HOST: &str = "Host: gateway.containers.internal";
+const UNEXPOSE: &str = "/services/forwarder/unexpose";
+
+/// Two machines of a gateway with `--guest-api`, whose control socket is beside the first one's.
+fn two(lab: &Lab, name: &str) -> (Scratch, Gateway, [Stack; 2]) {
+    let folder = Scratch::new(name);
+    let net = folder.join("net");
+    let api = format!("unix:{}", folder.join("api").display());
+    let options = ["gateway", "--qemu", net.to_str().unwrap(), "--api", &api, "--guest-api"];
+    let gateway = Gateway::by(lab, "log", &mut taut(&options));
+    gateway.says("waiting for virtual machines at");
+    let first = machine(&net, "52:54:00:12:34:57", "10.0.2.15");
+    let second = machine(&net, "52:54:00:12:34:58", "10.0.2.16");
+    (folder, gateway, [first, second])
+}
+
+#[test]
+fn gw_273_the_api_for_guests_is_for_their_programs() {
+    let Some(lab) = lab("gateway-guest-api", &["curl"]) else { return };
+    let (folder, _gateway, [first, second]) = two(&lab, "gateway-guest-api");
+    let body = r#"{"local":"127.0.0.1:7085","remote":":7085"}"#;
+    for head in [
+        "Host: evil.example",
+        "Host: gateway",
+        "Host:",
+        "Host: gateway.containers.internal\r\nOrigin: http://evil.example",
+    ] {
+        assert_eq!(posted(&first, EXPOSE, head, body).0, 403, "{head}");
+    }
+    for (number, host) in
+        ["gateway.containers.internal", "HOST.containers.internal:80", "10.0.2.2", "10.0.2.2:80"]
+            .iter()
+            .enumerate()
+    {
+        let body = format!(r#"{{"local":"127.0.0.1:{}","remote":":7085"}}"#, 7_086 + number);
+        assert_eq!(posted(&first, EXPOSE, &format!("Host: {host}"), &body), (200, String::new()), "{host}");
+    }
+    for path in
+        ["/services/forwarder/all", "/services/dns/add", "/services/dns/all", "/leases", "/stats", "/"]
+    {
+        assert_eq!(posted(&first, path, OWN_HOST, "{}").0, 404, "{path}");
+    }
+    assert_eq!(posted(&first, EXPOSE, OWN_HOST, &" ".repeat(1 << 20)).0, 413);
+    // Its name, by the gateway's name server (RFC 1035 §4.1).
+    let ask = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07gateway\x0acontainers\x08internal\0\0\x01\0\x01";
+    let mut stream =
+        blocking::TcpStream::connect(&second, "10.0.2.2:53".parse::<SocketAddr>().unwrap()).unwrap();
+    stream.write_all(&[&[0, ask.len() as u8][..], ask].concat()).unwrap();
+    let mut answer = vec![0; 2 + ask.len() + 16];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[answer.len() - 4..], [10, 0, 2, 2]);
+    // Silent ones of one machine keep no other out.
+    let place: SocketAddr = "10.0.2.2:80".parse().unwrap();
+    let silent: Vec<_> = (0..40).map(|_| blocking::TcpStream::connect(&first, place).unwrap()).collect();
+    assert_eq!(posted(&second, EXPOSE, OWN_HOST, body), (200, String::new()));
+    drop(silent);
+    // Without the option, it is this host's loopback, which is closed.
+    let net = folder.join("other");
+    let gateway = Gateway::by(&lab, "log2", &mut taut(&["gateway", "--qemu", net.to_str().unwrap()]));
+    gateway.says("waiting for virtual machines at");
+    let third = machine(&net, "52:54:00:12:34:59", "10.0.2.15");
+    assert!(blocking::TcpStream::connect(&third, place).is_err());
+}
+
+#[test]
+fn gw_274_a_guest_exposes_its_own_ports() {
+    let Some(lab) = lab("gateway-guest-ports", &["curl"]) else { return };
+    let (folder, _gateway, [first, second]) = two(&lab, "gateway-guest-ports");
+    let body = |local: u16, remote: &str| format!(r#"{{"local":"127.0.0.1:{local}","remote":"{remote}"}}"#);
+    // Each of the two has a port of the host for the same port of its own.
+    let listeners = [(&first, "10.0.2.15:7090"), (&second, "10.0.2.16:7090")]
+        .map(|(stack, at)| blocking::TcpListener::bind(stack, at).unwrap());
+    assert_eq!(posted(&first, EXPOSE, OWN_HOST, &body(7_091, ":7090")).0, 200);
+    assert_eq!(posted(&second, EXPOSE, OWN_HOST, &body(7_092, "10.0.2.16:7090")).0, 200);
+    for (listener, port) in listeners.iter().zip([7_091, 7_092]) {
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut client = lab.kernel.enter(|| TcpStream::connect(at)).unwrap().unwrap();
+        let (mut inner, _) = listener.accept().unwrap();
+        inner.write_all(b"hello").unwrap();
+        let mut heard = [0; 5];
+        client.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"hello", "{port}");
+    }
+    // Not the other's, nor the host's own.
+    for other in ["10.0.2.15:7090", "127.0.0.1:22", "192.0.2.1:80"] {
+        assert_eq!(posted(&second, EXPOSE, OWN_HOST, &body(7_093, other)).0, 500, "{other}");
+    }
+    let socket = folder.join("api");
+    assert_eq!(asked(&lab, &socket, EXPOSE, Some(&body(7_094, ":7090"))).0, 200);
+    for local in [7_091, 7_094] {
+        let (status, why) = posted(&second, UNEXPOSE, OWN_HOST, &body(local, ""));
+        assert_eq!((status, why.trim()), (500, "proxy not found"), "{local}");
+    }
+    assert_eq!(posted(&second, UNEXPOSE, OWN_HOST, &body(7_092, "")).0, 200);
+    assert_eq!(json_of(&lab, &socket, "/services/forwarder/all").as_array().unwrap().len(), 2);
+    let exposed = (0..65).filter(|n| posted(&second, EXPOSE, OWN_HOST, &body(7_100 + n, ":80")).0 == 200);
+    assert_eq!(exposed.count(), 64);
+    assert_eq!(posted(&first, EXPOSE, OWN_HOST, &body(7_200, ":80")).0, 200);
+}

@@ -10,6 +10,7 @@
 //! A forwarded port is open while there is a guest: a virtual machine goes and comes back, and its ports with
 //! it. The process that serves opens it, in its sandbox, and so with the rights that it has kept there.
 
+pub(crate) mod callers;
 mod control;
 mod forwards;
 
