@@ -389,6 +389,38 @@ int taut_stack_getsockopt(struct taut_stack *stack,
                           int name,
                           int64_t *value);
 
+// Sets an option of a connection whose value is no number, by the numbers of Linux's headers:
+// TCP_CONGESTION, to the name of a congestion control, which ends at `len` or at a zero byte. It may have
+// parameters, "mine:gain=2.5".
+//
+// Returns 0; -ENOENT if there is no congestion control of this name; -EINVAL if it has no such parameter;
+// -ENOPROTOOPT if there is no such option.
+int taut_stack_setsockopt_bytes(struct taut_stack *stack,
+                                int64_t now_ns,
+                                uint64_t conn,
+                                int level,
+                                int name,
+                                const void *value,
+                                socklen_t len);
+
+// Stores the present value of an option of a connection that is no number at `value`, as getsockopt(2) does:
+// `len` is the room there, then the number of bytes stored, which are the first ones of a longer value.
+//
+// TCP_CONGESTION: the name of the congestion control, in 16 bytes, the last of which are zero.
+//
+// TCP_INFO: struct tcp_info of <linux/tcp.h>, in the order and the units of Linux 6.12, 248 bytes. These
+// fields are 0: tcpi_fackets and tcpi_last_ack_sent, as in Linux; tcpi_rcv_ssthresh, tcpi_rehash,
+// tcpi_total_rto_recoveries, tcpi_total_rto_time. Counters of bytes and of delivered segments have no SYN.
+//
+// Returns 0; -ENOPROTOOPT if there is no such option.
+int taut_stack_getsockopt_bytes(struct taut_stack *stack,
+                                int64_t now_ns,
+                                uint64_t conn,
+                                int level,
+                                int name,
+                                void *value,
+                                socklen_t *len);
+
 // Stores the address and port of a connection's near end, a listener or a UDP socket at `address`; `len`
 // is the room there, then the address's length.
 //
@@ -537,6 +569,26 @@ int taut_socket_getsockopt(struct taut_socket *socket,
                            int level,
                            int name,
                            int64_t *value);
+
+// Sets an option of a connection whose value is no number: those of taut_stack_setsockopt_bytes().
+//
+// Returns 0; -ENOENT if there is no congestion control of this name; -EINVAL if it has no such parameter;
+// -ENOPROTOOPT if there is no such option; -EOPNOTSUPP if it is no connection.
+int taut_socket_setsockopt_bytes(struct taut_socket *socket,
+                                 int level,
+                                 int name,
+                                 const void *value,
+                                 socklen_t len);
+
+// Stores the present value of an option of a connection that is no number at `value`: those of
+// taut_stack_getsockopt_bytes(), with `len` as there.
+//
+// Returns 0; -ENOPROTOOPT if there is no such option; -EOPNOTSUPP if it is no connection.
+int taut_socket_getsockopt_bytes(struct taut_socket *socket,
+                                 int level,
+                                 int name,
+                                 void *value,
+                                 socklen_t *len);
 
 // Stores the address and port of the near end at `address`; `len` is the room there, then the address's
 // length.

@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, TryLockError};
 
+use libc::socklen_t;
+
 /// An error as Linux's number, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
@@ -81,6 +83,18 @@ pub(crate) unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> Answer<&'a 
         return Err(Errno(libc::EFAULT));
     }
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast(), len) })
+}
+
+/// Writes as many bytes as there is room for, and how many that are, as `getsockopt(2)`.
+///
+/// # Safety
+/// `into` has as many bytes as `len` says, and nothing else uses them.
+pub(crate) unsafe fn write_some(from: &[u8], into: *mut c_void, len: Option<&mut socklen_t>) -> Answer<()> {
+    let len = given(len)?;
+    let count = from.len().min(*len as usize);
+    unsafe { bytes_mut(into, count)? }.copy_from_slice(&from[..count]);
+    *len = count as socklen_t;
+    Ok(())
 }
 
 /// A text; `None` for NULL. EINVAL if it is not UTF-8.

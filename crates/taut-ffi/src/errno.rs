@@ -9,6 +9,7 @@ use libc::{
     EHOSTUNREACH, EINVAL, EIO, EMFILE, EMSGSIZE, ENETUNREACH, ENOBUFS, ENOPROTOOPT, ENOTCONN, EPIPE, EPROTO,
     ETIMEDOUT,
 };
+use taut_core::congestion::AlgorithmError;
 use taut_core::{
     ConnError, ConnectError, DatagramError, ListenError, NetworkError, OptionError, ReadError, SysctlError,
     WriteError,
@@ -89,6 +90,7 @@ numbers! {
     OptionError => |_| EINVAL,
     NetworkError => |_| EINVAL,
     SysctlError => |error| if matches!(error, SysctlError::Unknown(_)) { libc::ENOENT } else { EINVAL },
+    AlgorithmError => |error| if matches!(error, AlgorithmError::Unknown { .. }) { libc::ENOENT } else { EINVAL },
 }
 
 /// That of a socket of `taut`, whose source is the stack's error.
@@ -112,6 +114,7 @@ fn of_source(source: &(dyn Error + 'static)) -> Option<Errno> {
         .or_else(|| of::<DatagramError>(source))
         .or_else(|| of::<ConnectError>(source))
         .or_else(|| of::<ListenError>(source))
+        .or_else(|| of::<AlgorithmError>(source))
 }
 
 const fn of_kind(kind: io::ErrorKind) -> c_int {

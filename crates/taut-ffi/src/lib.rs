@@ -4,6 +4,7 @@
 //!   machine/   taut_stack_*   the bare machine: no clock, no I/O, a device by a callback
 //!   sockets/   taut_net_*, taut_socket_*   a running stack on a TUN or a descriptor, and its sockets
 //!   options.rs    options by Linux's numbers          errno.rs     taut's errors as Linux's numbers
+//!   tcp_info.rs   `struct tcp_info`
 //!   address.rs    `struct sockaddr`                   border.rs    panics stop here; pointers become values
 //! ```
 //!
@@ -19,3 +20,4 @@ mod errno;
 pub mod machine;
 mod options;
 pub mod sockets;
+mod tcp_info;

@@ -4,14 +4,19 @@
 use std::ffi::c_int;
 
 use libc::{
-    EINVAL, ENOPROTOOPT, IP_MTU_DISCOVER, IP_MULTICAST_TTL, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
+    EINVAL, ENOENT, ENOPROTOOPT, IP_MTU_DISCOVER, IP_MULTICAST_TTL, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
     IPPROTO_TCP, IPV6_MTU_DISCOVER, IPV6_MULTICAST_HOPS, IPV6_TCLASS, IPV6_UNICAST_HOPS, SO_KEEPALIVE,
-    SO_MAX_PACING_RATE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, TCP_CORK, TCP_INQ, TCP_KEEPCNT, TCP_KEEPIDLE,
-    TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    SO_MAX_PACING_RATE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_INFO, TCP_INQ,
+    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK,
+    TCP_USER_TIMEOUT,
 };
 use taut_core::{ConnInfo, DatagramInfo, DatagramOption, Duration, Keepalive, MtuDiscovery, SetOption};
 
 use crate::border::{Answer, Errno};
+use crate::tcp_info;
+
+/// Bytes of a name in `TCP_CONGESTION`, its end included: Linux's `TCP_CA_NAME_MAX`.
+const NAME_LEN: usize = 16;
 
 /// Linux's parameters of SO_KEEPALIVE: two hours, 75 seconds, 9 probes.
 const KEEPALIVE: Keepalive =
@@ -70,6 +75,32 @@ pub(crate) fn read_conn(level: c_int, name: c_int, info: &ConnInfo) -> Answer<i6
         (IPPROTO_IP, IP_TOS) | (IPPROTO_IPV6, IPV6_TCLASS) => info.tos.into(),
         _ => return Err(Errno(ENOPROTOOPT)),
     })
+}
+
+/// The congestion control that `TCP_CONGESTION` names: up to a zero byte, if there is one.
+pub(crate) fn congestion_of_conn(level: c_int, name: c_int, value: &[u8]) -> Answer<&str> {
+    if (level, name) != (IPPROTO_TCP, TCP_CONGESTION) {
+        return Err(Errno(ENOPROTOOPT));
+    }
+    if value.is_empty() {
+        return Err(Errno(EINVAL));
+    }
+    let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+    std::str::from_utf8(text).map_err(|_| Errno(ENOENT))
+}
+
+/// The present value of an option of a connection that is no number.
+pub(crate) fn read_conn_bytes(level: c_int, name: c_int, info: &ConnInfo) -> Answer<Vec<u8>> {
+    match (level, name) {
+        (IPPROTO_TCP, TCP_CONGESTION) => {
+            let mut text = info.congestion.name().as_bytes().to_vec();
+            text.truncate(NAME_LEN - 1);
+            text.resize(NAME_LEN, 0);
+            Ok(text)
+        }
+        (IPPROTO_TCP, TCP_INFO) => Ok(tcp_info::bytes(info)),
+        _ => Err(Errno(ENOPROTOOPT)),
+    }
 }
 
 /// An option of a UDP socket.

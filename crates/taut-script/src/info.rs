@@ -5,7 +5,7 @@
 //! below TCP), `rcv_queue`, `ca_state`, `state`, `now` (seconds of the script), and the functions `nstat('TcpExtTCPTimeouts')`,
 //! `sysctl('tcp_ecn')`.
 
-use taut_core::{ConnInfo, Duration, Stack, State};
+use taut_core::{ConnInfo, Duration, Stack};
 
 use crate::code::{Names, Val};
 
@@ -18,22 +18,7 @@ pub(crate) struct View<'a> {
     pub(crate) elapsed: Duration,
 }
 
-/// Linux's numbers of states (`include/net/tcp_states.h` as documented in tcp(7)).
-const fn state_number(state: State) -> i128 {
-    match state {
-        State::Established => 1,
-        State::SynSent => 2,
-        State::SynReceived => 3,
-        State::FinWait1 => 4,
-        State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
-        State::CloseWait => 8,
-        State::LastAck => 9,
-        State::Closing => 11,
-    }
-}
-
+/// Linux's number of a state that no connection has.
 const LISTEN: i128 = 10;
 
 /// The states of loss recovery in Linux's order.
@@ -52,7 +37,7 @@ fn field(info: &ConnInfo, name: &str) -> Option<Val> {
     let int = |value: u64| Val::Int(value.into());
     let bit = |on: bool, bit: i128| if on { bit } else { 0 };
     Some(match name {
-        "state" => Val::Int(state_number(info.state)),
+        "state" => Val::Int(info.state.number().into()),
         "ca_state" => {
             let at = CA_STATES.iter().position(|state| *state == info.ca_state);
             Val::Int(at.map_or(-1, |at| at as i128))

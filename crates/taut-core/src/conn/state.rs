@@ -107,6 +107,23 @@ impl State {
             Self::Closed => "CLOSED",
         }
     }
+
+    /// Linux's number for it, as in `tcpi_state`: `include/net/tcp_states.h`.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Established => 1,
+            Self::SynSent => 2,
+            Self::SynReceived => 3,
+            Self::FinWait1 => 4,
+            Self::FinWait2 => 5,
+            Self::TimeWait => 6,
+            Self::Closed => 7,
+            Self::CloseWait => 8,
+            Self::LastAck => 9,
+            Self::Closing => 11,
+        }
+    }
 }
 
 impl fmt::Display for State {

@@ -16,7 +16,7 @@ use super::state::Machine;
 use crate::address;
 use crate::border::{
     Answer, Errno, Sized0, bytes, bytes_mut, door, door_len, door_unit, enter, given, room, sized, text,
-    write_sized,
+    write_sized, write_some,
 };
 
 /// The device cuts packets of up to 64 KB into segments (TSO): taut_packet.gso_size.
@@ -441,6 +441,56 @@ pub unsafe extern "C" fn taut_stack_getsockopt(
         let out = given(value)?;
         out.write(enter(unsafe { lock(stack) }, |machine| machine.option(now_ns, id, level, name))?);
         Ok(())
+    })
+}
+
+/// Sets an option of a connection whose value is no number, by the numbers of Linux's headers:
+/// TCP_CONGESTION, to the name of a congestion control, which ends at `len` or at a zero byte. It may have
+/// parameters, "mine:gain=2.5".
+///
+/// Returns 0; -ENOENT if there is no congestion control of this name; -EINVAL if it has no such parameter;
+/// -ENOPROTOOPT if there is no such option.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taut_stack_setsockopt_bytes(
+    stack: *mut TautStack,
+    now_ns: i64,
+    conn: u64,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    door_unit(|| {
+        let value = unsafe { bytes(value, len as usize)? };
+        let set = |machine: &mut Machine| machine.set_option_bytes(now_ns, conn, (level, name, value));
+        enter(unsafe { lock(stack) }, set)
+    })
+}
+
+/// Stores the present value of an option of a connection that is no number at `value`, as getsockopt(2) does:
+/// `len` is the room there, then the number of bytes stored, which are the first ones of a longer value.
+///
+/// TCP_CONGESTION: the name of the congestion control, in 16 bytes, the last of which are zero.
+///
+/// TCP_INFO: struct tcp_info of <linux/tcp.h>, in the order and the units of Linux 6.12, 248 bytes. These
+/// fields are 0: tcpi_fackets and tcpi_last_ack_sent, as in Linux; tcpi_rcv_ssthresh, tcpi_rehash,
+/// tcpi_total_rto_recoveries, tcpi_total_rto_time. Counters of bytes and of delivered segments have no SYN.
+///
+/// Returns 0; -ENOPROTOOPT if there is no such option.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taut_stack_getsockopt_bytes(
+    stack: *mut TautStack,
+    now_ns: i64,
+    conn: u64,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: Option<&mut socklen_t>,
+) -> c_int {
+    door_unit(|| {
+        let read = |machine: &mut Machine| machine.option_bytes(now_ns, conn, level, name);
+        let found = enter(unsafe { lock(stack) }, read)?;
+        unsafe { write_some(&found, value, len) }
     })
 }
 

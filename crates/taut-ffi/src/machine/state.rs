@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use libc::{EAGAIN, EBADF, EINVAL, ENOENT, EOPNOTSUPP};
 use taut_core::{
     ConnMut, ConnOptions, DatagramKind, DatagramOptions, Event, Fate, Frame, Instant, ListenOptions,
-    RxChecksum, RxPacket, SendMeta, Stack, Transmit,
+    RxChecksum, RxPacket, SendMeta, SetOption, Stack, Transmit,
 };
 
 use super::device::{Device, TAUT_KEPT, TAUT_LEFT};
@@ -204,6 +204,29 @@ impl Machine {
         let mut conn = self.conn(id)?;
         let option = options::of_conn(level, name, value, conn.as_ref().keepalive())?;
         Ok(conn.set_option(now, option)?)
+    }
+
+    pub(super) fn set_option_bytes(
+        &mut self,
+        now_ns: i64,
+        id: u64,
+        (level, name, value): (c_int, c_int, &[u8]),
+    ) -> Answer<()> {
+        let now = self.at(now_ns)?;
+        self.conn(id)?;
+        let congestion = self.stack.algorithm(options::congestion_of_conn(level, name, value)?)?;
+        Ok(self.conn(id)?.set_option(now, SetOption::Congestion(congestion))?)
+    }
+
+    pub(super) fn option_bytes(
+        &mut self,
+        now_ns: i64,
+        id: u64,
+        level: c_int,
+        name: c_int,
+    ) -> Answer<Vec<u8>> {
+        let now = self.at(now_ns)?;
+        options::read_conn_bytes(level, name, &self.conn(id)?.as_ref().info(now))
     }
 
     pub(super) fn option(&mut self, now_ns: i64, id: u64, level: c_int, name: c_int) -> Answer<i64> {

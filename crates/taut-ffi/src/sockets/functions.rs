@@ -14,6 +14,7 @@ use super::socket::Socket;
 use crate::address;
 use crate::border::{
     Answer, Errno, Sized0, bytes, bytes_mut, door, door_len, door_unit, given, object, sized, text,
+    write_some,
 };
 
 /// The socket at taut_net_config.fd carries Ethernet frames, and not IP packets.
@@ -335,6 +336,42 @@ pub unsafe extern "C" fn taut_socket_getsockopt(
         let out = given(value)?;
         out.write(unsafe { object(socket)? }.0.option(level, name)?);
         Ok(())
+    })
+}
+
+/// Sets an option of a connection whose value is no number: those of taut_stack_setsockopt_bytes().
+///
+/// Returns 0; -ENOENT if there is no congestion control of this name; -EINVAL if it has no such parameter;
+/// -ENOPROTOOPT if there is no such option; -EOPNOTSUPP if it is no connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taut_socket_setsockopt_bytes(
+    socket: *mut TautSocket,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    door_unit(|| {
+        let value = unsafe { bytes(value, len as usize)? };
+        unsafe { object(socket)? }.0.set_option_bytes(level, name, value)
+    })
+}
+
+/// Stores the present value of an option of a connection that is no number at `value`: those of
+/// taut_stack_getsockopt_bytes(), with `len` as there.
+///
+/// Returns 0; -ENOPROTOOPT if there is no such option; -EOPNOTSUPP if it is no connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taut_socket_getsockopt_bytes(
+    socket: *mut TautSocket,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: Option<&mut socklen_t>,
+) -> c_int {
+    door_unit(|| {
+        let found = unsafe { object(socket)? }.0.option_bytes(level, name)?;
+        unsafe { write_some(&found, value, len) }
     })
 }
 

@@ -131,6 +131,15 @@ impl Socket {
         }
     }
 
+    pub(super) fn set_option_bytes(&self, level: c_int, name: c_int, value: &[u8]) -> Answer<()> {
+        let stream = self.stream()?;
+        Ok(stream.set_congestion(options::congestion_of_conn(level, name, value)?)?)
+    }
+
+    pub(super) fn option_bytes(&self, level: c_int, name: c_int) -> Answer<Vec<u8>> {
+        options::read_conn_bytes(level, name, &self.stream()?.info()?)
+    }
+
     /// Closing it resets the connection.
     pub(super) fn reset_on_close(&self) -> Answer<()> {
         Ok(self.stream()?.set_linger(Some(Duration::ZERO))?)

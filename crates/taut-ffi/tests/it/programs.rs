@@ -146,3 +146,18 @@ fn ffi_20_completions_that_come_late() {
 fn ffi_25_what_was_written_is_delivered() {
     case("sockets.c", "drain");
 }
+
+#[test]
+fn ffi_26_congestion_controls_by_name() {
+    case("info.c", "congestion");
+}
+
+#[test]
+fn ffi_27_tcp_info_of_a_machine_has_linuxs_fields() {
+    case("info.c", "machine");
+}
+
+#[test]
+fn ffi_28_tcp_info_of_a_socket_and_of_the_kernels() {
+    case("info.c", "sockets");
+}
