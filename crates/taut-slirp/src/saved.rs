@@ -1,9 +1,9 @@
 //! The state of an instance for a migration or a snapshot: `slirp_state_save` and `slirp_state_load`.
 //!
 //! **Rule.** The state has the guest's connections. One to a service of the caller's own continues after a
-//! load, as libslirp's does: its far side comes with the caller. Any other is reset, because a socket of the
-//! host cannot move, and the guest need not wait for it. Leases need nothing: a client that renews its
-//! address gets it.
+//! load, as libslirp's does: its far side comes with the caller; also when the guest has ended its half. Any
+//! other is reset, because a socket of the host cannot move, and the guest need not wait for it. Leases need
+//! nothing: a client that renews its address gets it.
 //!
 //! **libslirp's states** (up to version 4) are read, too: snapshots that were made with it can be loaded.
 //! They have the connections to the caller's services alone. Its later versions are refused as by itself.
@@ -23,8 +23,9 @@ pub(crate) const VERSION: i32 = 4;
 const NAME: &[u8; 12] = b"taut-slirp\0\x01";
 /// In front of a connection of libslirp's.
 const CONNECTION: u8 = 42;
-/// `TCPS_ESTABLISHED`, `SS_FCANTRCVMORE` and `SS_FCANTSENDMORE` of libslirp.
+/// `TCPS_ESTABLISHED`, `TCPS_CLOSE_WAIT`, `SS_FCANTRCVMORE` and `SS_FCANTSENDMORE` of libslirp.
 const ESTABLISHED: u16 = 4;
+const CLOSE_WAIT: u16 = 5;
 const CANT_RECV: u32 = 8;
 const CANT_SEND: u32 = 16;
 /// Bytes of one connection's buffer, and connections, that are believed.
@@ -36,12 +37,13 @@ const IPV6: u8 = 2;
 const SCALED: u8 = 4;
 const SACK: u8 = 8;
 const TIMESTAMPS: u8 = 16;
+const PEER_ENDED: u8 = 32;
 
 /// A connection of the guest's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
     pub(crate) conn: Resumed,
-    /// It can continue: it is to a caller's service, and neither half has ended.
+    /// It can continue: it is to a caller's service, which has not ended its half.
     pub(crate) continues: bool,
     /// Bytes for the guest that it has not acknowledged.
     pub(crate) down: Vec<u8>,
@@ -57,7 +59,8 @@ pub(crate) fn write(all: &[Saved]) -> Vec<u8> {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let is_v6 = conn.local.is_ipv6();
         let scaled = bit(conn.scales.is_some(), SCALED) | bit(conn.timestamps.is_some(), TIMESTAMPS);
-        out.push(bit(*continues, CONTINUES) | bit(is_v6, IPV6) | bit(conn.sack, SACK) | scaled);
+        let ended = bit(conn.peer_ended, PEER_ENDED);
+        out.push(bit(*continues, CONTINUES) | bit(is_v6, IPV6) | bit(conn.sack, SACK) | scaled | ended);
         for at in [conn.local, conn.peer] {
             match at.ip() {
                 IpAddr::V4(ip) => out.extend(ip.octets()),
@@ -152,6 +155,7 @@ impl Reader<'_> {
             snd_una,
             snd_nxt,
             rcv_nxt,
+            peer_ended: bits & PEER_ENDED != 0,
             snd_wnd,
             mss,
             scales: (bits & SCALED != 0).then_some((own, peers)),
@@ -174,10 +178,10 @@ impl Reader<'_> {
             (self.address_of_libslirp()?, self.address_of_libslirp()?)
         };
         let [_tos, _emu, _kind, state @ ..] = self.bytes::<7>()?;
-        let has_ended = u32::from_be_bytes(state) & (CANT_RECV | CANT_SEND) != 0;
+        let flags = u32::from_be_bytes(state);
         let (up, down) = (self.buffer()?, self.buffer()?);
         // Its state, timers and counts; behind the segment size, two kinds of flags.
-        let (established, _) = (self.u16()? == ESTABLISHED, self.bytes::<14>()?);
+        let (state, _) = (self.u16()?, self.bytes::<14>()?);
         let (mss, _) = (self.u16()?, self.bytes::<3>()?);
         let (snd_una, snd_nxt) = (self.u32()?, self.u32()?);
         // SND.UP, WL1, WL2, ISS.
@@ -192,13 +196,20 @@ impl Reader<'_> {
             snd_una,
             snd_nxt,
             rcv_nxt,
+            peer_ended: state == CLOSE_WAIT,
             snd_wnd,
             mss,
             scales: None,
             sack: false,
             timestamps: None,
         };
-        Some(Saved { conn, continues: established && !has_ended, down, up })
+        // In CLOSE_WAIT, the service can get no more, and the guest can.
+        let continues = match state {
+            ESTABLISHED => flags & (CANT_RECV | CANT_SEND) == 0,
+            CLOSE_WAIT => flags & CANT_RECV == 0,
+            _ => false,
+        };
+        Some(Saved { conn, continues, down, up })
     }
 
     /// An address in the order of the network, which was written as a number of the machine's.

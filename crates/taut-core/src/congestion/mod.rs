@@ -174,6 +174,13 @@ impl Congestion {
         self.live.as_ref().is_some_and(|live| live.owns_cwnd())
     }
 
+    /// As many segments may leave at once as another stack had in flight.
+    pub(crate) fn resume(&mut self, now: Instant, segs: u32) {
+        if segs > INITIAL_CWND {
+            self.live(now).window.set_cwnd(segs);
+        }
+    }
+
     pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
         if let Some(live) = &mut self.live {
             live.window.set_cwnd(cwnd);

@@ -219,7 +219,7 @@ impl HalfOpen {
         if let Some(ecn) = self.ecn.ecn() {
             conn.extras_mut().ecn = ecn;
         }
-        conn.begin(self.begun, self.window, self.irs);
+        conn.begin(self.begun, self.window.into(), self.irs);
         conn
     }
 

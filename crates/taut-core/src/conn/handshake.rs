@@ -14,9 +14,9 @@ use super::timers::Timers;
 use super::{Conn, Flags, News, StackCx};
 use crate::ecn::Ecn;
 use crate::egress::Sender;
-use crate::ingress::{RCVBUF_MIN, Receiver};
+use crate::ingress::{Payload, RCVBUF_MIN, Receiver};
 use crate::settings::options::ConnOptions;
-use crate::words::{ConnId, Duration, Instant, ListenerId, Tuple, seq};
+use crate::words::{ConnId, Duration, Frame, Instant, ListenerId, Tuple, seq};
 
 /// Timestamps count milliseconds: an echo may measure this much more than has passed.
 const ECHO_TICK: Duration = Duration::from_millis(1);
@@ -78,8 +78,10 @@ pub struct Resumed {
     pub snd_una: u32,
     /// SND.NXT.
     pub snd_nxt: u32,
-    /// RCV.NXT.
+    /// RCV.NXT, beyond the peer's FIN if there was one.
     pub rcv_nxt: u32,
+    /// The peer has ended its half: its FIN has arrived, and all before it.
+    pub peer_ended: bool,
     /// SND.WND, in bytes.
     pub snd_wnd: u32,
     /// The segment size that the peer takes, headers not included.
@@ -196,11 +198,11 @@ impl Conn {
             self.extras_mut().ecn = ecn;
         }
         self.agreed.agree(cx.now, &syn.options);
-        self.begin(cx.now, syn.window, syn.seq);
+        self.begin(cx.now, syn.window.into(), syn.seq);
     }
 
     /// Both streams begin on the terms that were agreed on; the peer's SYN had this window and this number.
-    pub(super) fn begin(&mut self, now: Instant, window: u16, irs: u32) {
+    pub(super) fn begin(&mut self, now: Instant, window: u32, irs: u32) {
         let agreed = &self.agreed;
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.tx.begin(now, self.handshake.first(), agreed.sack(), window);
@@ -269,10 +271,15 @@ impl Conn {
                 ..TcpOptions::default()
             },
         );
-        let window = u16::try_from(from.snd_wnd).unwrap_or(u16::MAX);
-        conn.begin(cx.now, window, from.rcv_nxt.wrapping_sub(1));
+        conn.begin(cx.now, from.snd_wnd, from.rcv_nxt.wrapping_sub(1 + u32::from(from.peer_ended)));
+        let in_flight = from.snd_nxt.wrapping_sub(from.snd_una).min(from.snd_wnd);
+        conn.tx.resume_flight(cx.now, in_flight.div_ceil(conn.mss().max(1)));
         conn.flags = Flags { held: true, ..Flags::default() };
         conn.establish(cx, &TcpHeader { ack: from.snd_una, ..TcpHeader::default() });
+        if from.peer_ended {
+            let nothing = Payload::new(Frame::Slice(&[]), 0, 0);
+            conn.on_data(cx, nothing, conn.rx.nxt(), true, 0, None);
+        }
         conn
     }
 
@@ -286,6 +293,7 @@ impl Conn {
             snd_una: seq::wire(self.tx.una()),
             snd_nxt: seq::wire(self.tx.nxt()),
             rcv_nxt: seq::wire(self.rx.nxt()),
+            peer_ended: self.rx.fin_received(),
             snd_wnd: self.tx.window_bytes(),
             mss: agreed.peer_mss(),
             scales: agreed.own_wscale().zip(agreed.peer_wscale()),

@@ -96,9 +96,14 @@ impl Sender {
 
     /// The peer's SYN came, offering `window` bytes. Only our SYN has been sent: recovery begins here, with
     /// or without SACK.
-    pub(crate) fn begin(&mut self, now: Instant, first: u64, sack: bool, window: u16) {
+    pub(crate) fn begin(&mut self, now: Instant, first: u64, sack: bool, window: u32) {
         self.recovery = Recovery::new(now, first, sack);
-        self.window = PeerWindow::of_syn(window.into());
+        self.window = PeerWindow::of_syn(window);
+    }
+
+    /// Another stack had so many segments in flight.
+    pub(crate) fn resume_flight(&mut self, now: Instant, segs: u32) {
+        self.congestion.resume(now, segs);
     }
 
     /// The SYN-ACK answers a SYN that carried data: the first `acked` bytes in the queue are delivered, the next `again`

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use taut_core::{ConnId, State};
-use taut_gateway::FlowId;
+use taut_gateway::{FlowId, Side};
 
 use super::{Connection, Connections, Guest};
 use crate::core::Core;
@@ -18,10 +18,13 @@ impl Connections {
             let of_stack = core.stack.conn(id)?;
             let conn = of_stack.resumed(core.now)?;
             let waiting = one.far.said();
-            let continues = waiting.is_some()
-                && of_stack.state() == State::Established
-                && !of_stack.readable()
-                && one.ended == [false; 2];
+            // The service has got all that the guest sent, its end too.
+            let has_got_all = match of_stack.state() {
+                State::Established => !of_stack.readable(),
+                State::CloseWait => one.ended[Side::Guest as usize],
+                _ => false,
+            };
+            let continues = waiting.is_some() && has_got_all && !one.ended[Side::Upstream as usize];
             let down = match waiting.filter(|_| continues) {
                 Some(said) => [&of_stack.unacknowledged()[..], &one.down, &said].concat(),
                 None => Vec::new(),

@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use slirp::ffi::{
-    Slirp, slirp_add_guestfwd, slirp_socket_recv, slirp_state_load, slirp_state_save, slirp_state_version,
+    Slirp, slirp_add_guestfwd, slirp_connection_info, slirp_socket_recv, slirp_state_load, slirp_state_save,
+    slirp_state_version,
 };
 use socket2::{Domain, Socket, Type};
 use taut::blocking;
@@ -15,6 +16,7 @@ use taut_testbed::PATIENCE;
 
 use crate::connections::connect;
 use crate::frames::{Random, arp_request, tcp_frame};
+use crate::instance::taken;
 use crate::world::{Bare, GUEST, HOST, World, at, config, v4};
 
 const SERVICE: &str = "10.0.2.100";
@@ -163,10 +165,7 @@ fn slirp_33_a_connection_that_was_being_opened_begins_again() {
     let (stack, (done, connected)) = (world.guest.clone(), std::sync::mpsc::channel());
     std::thread::spawn(move || done.send(blocking::TcpStream::connect(&stack, at(HOST, to.port())).is_ok()));
     taut_testbed::eventually("the guest has begun", || {
-        world
-            .caller
-            .call(|slirp| crate::instance::taken(unsafe { slirp::ffi::slirp_connection_info(slirp) }))
-            .contains("TCP[SYN_RCVD]")
+        world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) })).contains("TCP[SYN_RCVD]")
     });
     assert_eq!(world.caller.call(|slirp| load(slirp, 4, &save(slirp))), (0, 0));
     drop((listener.accept().unwrap(), first));
@@ -193,9 +192,18 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
-/// The same with the end of the list, and 130 bytes about packets and leases. Its rings have this length.
-fn libslirps(length: usize) -> Vec<u8> {
-    let [mut head, mut between, tail] = LIBSLIRPS.map(hex);
+/// The same of a guest that has ended its half before the service sent: in the state CLOSE_WAIT.
+const LIBSLIRPS_HALF: [&str; 3] = [
+    "2a0000000000026402000a5a0000020f02000ab3150000060000001400000000000201480000000000000000",
+    LIBSLIRPS[1],
+    "000500020000383f000000000003000005b4000000000000020000000700000002000003ee000000020000000100001f40000201\
+     48000003ef000003ee000003e8000103ee0000000700000b683fffc000000100020000000200080002000200001f400000000000\
+     0000000000000000000000000003ef",
+];
+
+/// One of them with the end of the list, and 130 bytes about packets and leases. Its rings have this length.
+fn libslirps(parts: [&str; 3], length: usize) -> Vec<u8> {
+    let [mut head, mut between, tail] = parts.map(hex);
     head[32..36].copy_from_slice(&(length as u32).to_be_bytes());
     between[4..8].copy_from_slice(&(length as u32).to_be_bytes());
     let ring = |bytes: &[u8]| [bytes, &vec![0; length - bytes.len()]].concat();
@@ -212,7 +220,7 @@ fn slirp_32_states_of_libslirp_are_loaded() {
     for version in [5, 6, c_int::MAX] {
         assert_eq!(load(bare.slirp, version, &[0; 131]).0, -libc::EINVAL, "{version}");
     }
-    let state = libslirps(131_400);
+    let state = libslirps(LIBSLIRPS, 131_400);
     assert_eq!(state.len(), 263_110);
     assert_eq!(load(bare.slirp, 4, &state).0, -libc::EINVAL, "without the service");
     let kept = add_service(bare.slirp);
@@ -220,17 +228,19 @@ fn slirp_32_states_of_libslirp_are_loaded() {
     assert_eq!(load(bare.slirp, 4, &state), (0, 0));
     // Bytes that were not acknowledged come again, from their first number on.
     bare.turn(Duration::ZERO);
-    let sent = |frames: Vec<Vec<u8>>| {
-        let of = |frame: &Vec<u8>| (frame[12..14] == [8, 0] && frame[23] == 6).then(|| segment(frame));
-        frames.iter().filter_map(of).next_back().unwrap()
-    };
-    let (seq, ack, payload) = sent(bare.state.frames.take());
+    let (seq, ack, payload) = last_segment(&bare.state.frames.take());
     assert_eq!((seq, ack, &payload[..]), (SERVICES_FIRST, GUESTS_NEXT, &b"world"[..]));
     let ends = ((GUEST, 5_555), (SERVICE, PORT as u16));
     let again = tcp_frame(ends, (GUESTS_NEXT, SERVICES_FIRST + 5), 0x18, b"again");
-    let (seq, ack, _) = sent(bare.input(&again));
+    let (seq, ack, _) = last_segment(&bare.input(&again));
     assert_eq!((seq, ack), (SERVICES_FIRST + 5, GUESTS_NEXT + 5));
     assert_eq!(*kept.borrow(), b"again");
+}
+
+/// The last one of TCP among these frames.
+fn last_segment(frames: &[Vec<u8>]) -> (u32, u32, Vec<u8>) {
+    let of = |frame: &Vec<u8>| (frame[12..14] == [8, 0] && frame[23] == 6).then(|| segment(frame));
+    frames.iter().filter_map(of).next_back().unwrap()
 }
 
 /// Sequence number, acknowledgement and payload.
@@ -247,11 +257,11 @@ fn slirp_35_damaged_states_change_nothing_else() {
     let port = listener.local_addr().unwrap().port();
     world.caller.call(|slirp| _ = add_service(slirp));
     let _guests = [connect(&world, at(HOST, port)), connect(&world, at(SERVICE, PORT as u16))];
-    let states = [world.caller.call(save), libslirps(8)];
+    let states = [world.caller.call(save), libslirps(LIBSLIRPS, 8), libslirps(LIBSLIRPS_HALF, 8)];
     world.caller.call(move |slirp| {
         let mut random = Random(1);
         for _ in 0..20_000 {
-            let mut state = states[random.below(2)].clone();
+            let mut state = states[random.below(3)].clone();
             state.truncate(random.below(2 * state.len()));
             for _ in 0..random.below(4) {
                 let place = random.below(state.len());
@@ -263,4 +273,60 @@ fn slirp_35_damaged_states_change_nothing_else() {
         }
     });
     _ = connect(&world, at(HOST, port));
+}
+
+/// RFC 9293 §3.6: the other half stays open.
+#[test]
+fn slirp_38_a_connection_whose_guest_has_ended_its_half_continues() {
+    let world = World::new(config());
+    world.caller.call(|slirp| _ = add_service(slirp));
+    let mut guest = connect(&world, at(SERVICE, PORT as u16));
+    guest.write_all(b"all of it").unwrap();
+    guest.shutdown(Shutdown::Write).unwrap();
+    taut_testbed::eventually("its end has arrived", || {
+        world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) })).contains("TCP[CLOSE_WAIT]")
+    });
+    // Twice, so that a state that was loaded is saved.
+    for round in [&b"first "[..], b"second"] {
+        let kept = world.caller.replace(|old, new| {
+            say(old, &[b'x'; 50_000]);
+            let kept = add_service(new);
+            assert_eq!(load(new, 4, &save(old)), (0, 0));
+            say(new, round);
+            Kept(kept)
+        });
+        let mut got = vec![0; 50_006];
+        guest.read_exact(&mut got).unwrap();
+        assert!(got[..50_000].iter().all(|byte| *byte == b'x') && got.ends_with(round));
+        let table = world.caller.call(|slirp| taken(unsafe { slirp_connection_info(slirp) }));
+        assert!(table.contains("TCP[CLOSE_WAIT]"), "{table}");
+        let nothing = world.caller.call(move |_| { kept }.0.borrow().clone());
+        assert_eq!(nothing, b"", "the service had all before it was saved");
+    }
+    // Another connection takes its place, as without a load.
+    let mut next = connect(&world, at(SERVICE, PORT as u16));
+    is_reset(&mut guest);
+    world.caller.call(|slirp| say(slirp, b"hello"));
+    next.read_exact(&mut [0; 5]).unwrap();
+}
+
+#[test]
+fn slirp_39_a_half_of_libslirps_that_is_open_continues() {
+    let bare = Bare::new(&config());
+    let kept = add_service(bare.slirp);
+    bare.input(&arp_request(GUEST, HOST));
+    assert_eq!(load(bare.slirp, 4, &libslirps(LIBSLIRPS_HALF, 131_400)), (0, 0));
+    bare.turn(Duration::ZERO);
+    // The guest's end has the number behind its last byte.
+    let (seq, ack, payload) = last_segment(&bare.state.frames.take());
+    assert_eq!((seq, ack, &payload[..]), (SERVICES_FIRST, GUESTS_NEXT + 1, &b"world"[..]));
+    let ends = ((GUEST, 5_555), (SERVICE, PORT as u16));
+    let fin_again = tcp_frame(ends, (GUESTS_NEXT, SERVICES_FIRST + 5), 0x11, b"");
+    let (seq, ack, _) = last_segment(&bare.input(&fin_again));
+    assert_eq!((seq, ack), (SERVICES_FIRST + 5, GUESTS_NEXT + 1));
+    say(bare.slirp, b"more");
+    bare.turn(Duration::ZERO);
+    let (seq, ack, payload) = last_segment(&bare.state.frames.take());
+    assert_eq!((seq, ack, &payload[..]), (SERVICES_FIRST + 5, GUESTS_NEXT + 1, &b"more"[..]));
+    assert_eq!(*kept.borrow(), b"");
 }

@@ -1,9 +1,11 @@
 //! A connection that another stack has opened continues in this one. Linux: `TCP_REPAIR`. Called by the owner
 //! of a stack whose state is saved and loaded, such as the network of a virtual machine.
 //!
-//! **Rule.** The peer sees a pause: numbers, agreed terms and timestamps continue. Bytes that were not
-//! acknowledged are the caller's to write again. Congestion window, round-trip time and timers begin as after
-//! a handshake.
+//! **Rule.** The peer sees a pause: numbers, agreed terms and timestamps continue. If the peer has ended its
+//! half, the end is what there is to read. Bytes that were not acknowledged are the caller's to write again.
+//! As many of them leave at once as were in flight: the peer may have received them, and an ACK beyond what
+//! was sent is not acceptable (RFC 9293 §3.10.7.4). The congestion window is otherwise that of a new
+//! connection; the round-trip time and the timers begin as after a handshake.
 
 use crate::conn::Conn;
 use crate::conn::handshake::{Birth, Resumed};
