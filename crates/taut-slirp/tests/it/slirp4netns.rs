@@ -1,8 +1,9 @@
-//! Debian's slirp4netns, unmodified, with this library in place of libslirp: what a command in its
-//! namespace sees.
+//! Debian's slirp4netns and vde_plug, unmodified, with this library in place of libslirp: what a command in
+//! the guest's namespace sees.
 //!
 //! ```text
-//!   guest's namespace ── tap0 ── slirp4netns ── this library ── the host's namespace ── servers
+//!   guest's namespace ── tap0 ─┬─ slirp4netns ──────────── this library ── the host's namespace ── servers
+//!                              └─ vde_plug, libvdeslirp ──┘
 //! ```
 
 use std::io::{Read as _, Write as _};
@@ -27,7 +28,7 @@ impl Drop for Ended {
     }
 }
 
-/// A host's namespace, and a guest's that slirp4netns serves with the library of this folder.
+/// A host's namespace, and a guest's that a program serves with the library of this folder.
 struct World {
     _slirp: Ended,
     _holder: Ended,
@@ -35,11 +36,16 @@ struct World {
     guest: Kernel,
 }
 
+/// The two namespaces, and a process in the guest's.
+fn namespaces() -> (Kernel, Kernel, Ended) {
+    let (host, guest) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let holder = guest.namespace.spawn(Command::new("sleep").arg("1000")).unwrap();
+    (host, guest, Ended(holder))
+}
+
 impl World {
     fn new(folder: &Path, settings: Option<&Path>) -> Self {
-        let (host, guest) = (Kernel::new().unwrap(), Kernel::new().unwrap());
-        let mut holder = Command::new("sleep");
-        let holder = Ended(guest.namespace.spawn(holder.arg("1000")).unwrap());
+        let (host, guest, holder) = namespaces();
         let mut slirp = Command::new("slirp4netns");
         slirp.args(["--configure", "--mtu=1500", &holder.0.id().to_string(), "tap0"]);
         slirp.env("LD_LIBRARY_PATH", folder).stdout(Stdio::null()).stderr(Stdio::null());
@@ -51,6 +57,27 @@ impl World {
             guest.run("ip -4 address show dev tap0").is_ok_and(|text| text.contains("10.0.2.100"))
         });
         Self { _slirp: slirp, _holder: holder, host, guest }
+    }
+
+    /// By vde_plug, whose interface moves to the guest.
+    fn by_vde_plug(folder: &Path) -> Self {
+        let (host, guest, holder) = namespaces();
+        let mut plug = Command::new("vde_plug");
+        plug.args(["tap://tap0", "slirp://"]).env("LD_LIBRARY_PATH", folder);
+        plug.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let plug = Ended(host.namespace.spawn(&mut plug).unwrap());
+        let (maps, library) = (format!("/proc/{}/maps", plug.0.id()), folder.join("libslirp.so.0"));
+        eventually("vde_plug has loaded the library", || {
+            std::fs::read_to_string(&maps).unwrap().contains(library.to_str().unwrap())
+                && host.run("ip link show dev tap0").is_ok()
+        });
+        host.run(&format!("ip link set dev tap0 netns {}", holder.0.id())).unwrap();
+        for line in
+            ["link set dev tap0 up", "address add 10.0.2.15/24 dev tap0", "route add default via 10.0.2.2"]
+        {
+            guest.run(&format!("ip {line}")).unwrap();
+        }
+        Self { _slirp: plug, _holder: holder, host, guest }
     }
 
     fn listen(&self) -> TcpListener {
@@ -120,6 +147,21 @@ fn slirp_02_debians_slirp4netns_with_this_library_and_with_its_own() {
     }
     let scratch = Scratch::new("slirp4netns");
     let all = [library(&scratch), PathBuf::from(DEBIANS)].map(|folder| sees(&World::new(&folder, None)));
+    assert_eq!(all[0], all[1]);
+    println!("{:#?}", all[0]);
+}
+
+/// libvdeslirp's instance is on a thread of its own.
+#[test]
+fn slirp_40_debians_vde_plug_with_this_library_and_with_its_own() {
+    if !live::ready(&["vde_plug", "ip", "ping"]) {
+        return;
+    }
+    if !Path::new(DEBIANS).join("vdeplug/libvdeplug_slirp.so").exists() {
+        return live::skip("not installed: libvdeplug-slirp (run make setup)");
+    }
+    let scratch = Scratch::new("vde_plug");
+    let all = [library(&scratch), PathBuf::from(DEBIANS)].map(|folder| sees(&World::by_vde_plug(&folder)));
     assert_eq!(all[0], all[1]);
     println!("{:#?}", all[0]);
 }

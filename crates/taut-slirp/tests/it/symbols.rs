@@ -65,3 +65,24 @@ fn slirp_01_names_and_versions_are_libslirps() {
     assert_eq!(found, expected);
     assert!(run("readelf", &["-d", library]).contains("Library soname: [libslirp.so.0]"));
 }
+
+/// Debian's library has no debugging information: symbols are compared, and how those of the same name are
+/// called is the header's (`tests/c/program.c`).
+#[test]
+fn slirp_41_no_symbol_of_debians_library_is_missing() {
+    const DEBIANS: &str = "/usr/lib/x86_64-linux-gnu/libslirp.so.0";
+    if !live::ready(&["nm", "abidiff", "slirp4netns"]) {
+        return;
+    }
+    let scratch = Scratch::new("slirp-abidiff");
+    let own = library(&scratch).join("libslirp.so.0");
+    let symbols = |path: &str| {
+        let text = run("nm", &["-D", "--defined-only", "--with-symbol-versions", path]);
+        text.lines().filter_map(|line| line.split_once(" T ").map(|(_, name)| name.to_owned())).collect()
+    };
+    let [own_symbols, debians]: [Vec<String>; 2] = [own.to_str().unwrap(), DEBIANS].map(symbols);
+    let missing: Vec<_> = debians.iter().filter(|name| !own_symbols.contains(name)).collect();
+    assert!(missing.is_empty() && debians.len() >= SYMBOLS.len(), "{missing:?} of {debians:?}");
+    // It succeeds if nothing but new symbols differs.
+    run("abidiff", &["--no-added-syms", DEBIANS, own.to_str().unwrap()]);
+}
