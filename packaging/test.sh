@@ -9,13 +9,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 dist=$PWD/target/dist
+. packaging/shows.sh
 fail() { printf 'package-test: %s\n' "$@" >&2; exit 1; }
 [[ $(id -u) -eq 0 ]] || fail "root is needed: sudo make package-test"
 for program in buildah cpio debootstrap rpm rpm2cpio systemd-nspawn nsenter curl python3; do
     command -v "$program" >/dev/null || fail "$program is missing: install it, on Debian with scripts/setup"
 done
-newest() { ls -t "$dist"/$1 2>/dev/null | head -1; }
-deb=$(newest "taut_*_$(dpkg --print-architecture).deb") rpm=$(newest "taut-*.$(uname -m).rpm") image=$(newest "taut-*-$(uname -m).oci.tar")
+deb=$(newest "taut_*_$(dpkg --print-architecture).deb") rpm=$(newest "taut-[0-9]*.$(uname -m).rpm") image=$(newest "taut-*-$(uname -m).oci.tar")
 [[ -n $deb && -n $rpm && -n $image ]] || fail "target/dist has no deb, rpm or image: make deb rpm image"
 
 work=$(mktemp -d)
@@ -32,27 +32,6 @@ end() {
     rm -rf "$work"
 }
 trap end EXIT
-
-passed=0 failed=0
-# shows NAME COMMAND...: the command must succeed
-shows() {
-    local name=$1 said status
-    shift
-    # Not in a condition: there, a failure inside a function would not end it.
-    set +e
-    said=$(set -e; "$@" 2>&1)
-    status=$?
-    set -e
-    if [[ $status -eq 0 ]]; then
-        passed=$((passed + 1)) && echo "  $name"
-    else
-        failed=$((failed + 1)) && printf '  FAILED: %s\n%s\n' "$name" "$said" | head -30
-    fi
-}
-equal() { diff <(sort "$1") <(sort "$2"); }
-# Files of a root that are not the package manager's own notes: files ROOT [TEST OF FIND]...
-files() { (cd "$1" && find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run -o -path ./tmp -o -path ./var/log \
-    -o -path ./var/cache -o -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/lib/rpm \) -prune -o "${@:2}" -print); }
 
 echo "Debian 12: $(basename "$deb")"
 if [[ ! -f $dist/debian-12.tar ]]; then
