@@ -10,6 +10,9 @@
 //! count as not having left, so the stack sends no more than keeps the far end busy (TCP Small Queues). It
 //! may be used by several threads, behind an `Arc`. When it is dropped, the device is gone.
 
+#[cfg(any(target_os = "macos", windows))]
+mod system_tun;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -20,6 +23,8 @@ use taut_core::{BUFFER_BYTES, KeptPacket, LinkCaps, TxPacket, TxTicket};
 use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 
 use crate::packets::Packets;
+#[cfg(any(target_os = "macos", windows))]
+pub use system_tun::SystemTun;
 
 /// A device and its far end. `limit_bytes` bounds what waits for the far end, and what waits for the stack;
 /// what the far end has taken and not let go of is bounded by the stack alone.

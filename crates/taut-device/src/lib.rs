@@ -8,12 +8,14 @@
 //!                       ◀── Frames (frames.rs)     a TAP; Unix sockets of virtual machines and other programs
 //!                       ◀── Pipe (pipe.rs)        another stack in this process      ┐ packets.rs
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
+//!                       ◀── SystemTun (channel/system_tun.rs)  the TUN of macOS and of Windows
 //!
 //!   Interface (interface.rs) ─┐
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
 //!
-//! [`Pipe`], [`channel`](channel()) and [`Cidr`] exist on every system, all else only on Linux.
+//! [`Pipe`], [`channel`](channel()) and [`Cidr`] exist on every system, `SystemTun` on macOS and Windows, all else
+//! only on Linux.
 //!
 //! This crate has no TCP. `unsafe` is used only in `sys`, around calls for which rustix has no safe form.
 
@@ -42,6 +44,8 @@ mod vnet;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 pub mod xdp;
 
+#[cfg(any(target_os = "macos", windows))]
+pub use channel::SystemTun;
 pub use channel::{FarEnd, Parcel, channel};
 pub use cidr::{Cidr, CidrError};
 #[cfg(target_os = "linux")]
