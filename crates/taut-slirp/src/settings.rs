@@ -80,7 +80,12 @@ impl Settings {
 
 fn rule(text: &str) -> Result<String, String> {
     let wrong = |error: RuleError| format!("TAUT_SLIRP_CONFIG: rule {text}: {error}");
-    text.parse::<Rule>().map_err(wrong)?;
+    let rule: Rule = text.parse().map_err(wrong)?;
+    if rule.has_rate() || rule.has_class() {
+        return Err(format!(
+            "TAUT_SLIRP_CONFIG: rule {text}: rate and class need taut gateway; leave them out"
+        ));
+    }
     Ok(text.to_owned())
 }
 
@@ -126,6 +131,8 @@ mod tests {
             "log",
             "x",
             "name-server x",
+            "rule allow any rate 20mbit",
+            "rule allow tcp any class bulk",
         ] {
             let error = Settings::read(wrong).unwrap_err();
             assert!(error.contains(wrong) || error.contains("No such file"), "{wrong}: {error}");

@@ -179,8 +179,9 @@ impl GatewayArgs {
             guests.iter().filter_map(|guest| IpPrefix::new(guest.address(), guest.prefix())).collect();
         let Manner { dns_at, mapped, .. } = self.manner();
         let (dns_at, mapped, decisions) = (dns_at.clone(), mapped.clone(), self.log.will_be_json());
-        self.rules
-            .settings(&config, Settings { own, sources, dns_at, mapped, decisions, ..Settings::default() })
+        let by_stack = matches!(self.out, Some(Out::Tun(_) | Out::WireGuard(_)));
+        let settings = Settings { own, sources, dns_at, mapped, decisions, by_stack, ..Settings::default() };
+        self.rules.settings(&config, settings)
     }
 
     /// Begins and ends in this manner, when it runs.

@@ -93,17 +93,17 @@ fn fields(event: &Event) -> (&'static str, Value) {
     match event {
         Event::Denied { guest, kind, to, rule } => (
             "denied",
-            json!({ "kind": name(*kind), "guest": guest.to_string(), "to": to.to_string(), "rule": rule }),
+            json!({ "kind": name(*kind), "guest": guest.to_string(), "to": to.to_string(), "rule": **rule }),
         ),
         Event::NameDenied { guest, name, rule, is_dry } => (
             "name-denied",
-            json!({ "guest": guest.to_string(), "name": name, "rule": rule, "dry-run": is_dry }),
+            json!({ "guest": guest.to_string(), "name": name, "rule": **rule, "dry-run": is_dry }),
         ),
         Event::Ended(Ended { kind, to, decision, bytes: [up, down], time }) => (
             log::FLOW,
             json!({
                 "kind": name(*kind), "guest": decision.guest.to_string(), "to": to.to_string(),
-                "name": decision.name, "rule": decision.rule, "would-deny": decision.would_deny,
+                "name": decision.name, "rule": *decision.rule, "would-deny": decision.would_deny,
                 "up": up, "down": down, "seconds": time.as_secs_f64(),
             }),
         ),

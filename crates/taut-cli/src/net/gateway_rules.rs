@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use taut_gateway::{Rules, Settings, UdpFilter, host_networks};
 
@@ -57,8 +57,15 @@ impl RuleArgs {
         let host = if self.host_loopback { &["allow 127.0.0.0/8", "allow ::1"][..] } else { &[] };
         let closed = self.closed()?.iter().map(String::as_str);
         let given = self.rules.iter().chain(&config.rules).map(String::as_str);
+        let rules = Rules::parse(given.chain(host.iter().copied()).chain(closed))?;
+        if let Some(rule) = rules.iter().find(|rule| before.by_stack && rule.has_class()) {
+            bail!(
+                "the rule \"{rule}\" has a class, which flows by --out tun or wireguard cannot have; leave \
+                 the class out"
+            );
+        }
         Ok(Settings {
-            rules: Rules::parse(given.chain(host.iter().copied()).chain(closed))?,
+            rules,
             udp_filter: match self.udp_filter {
                 Filter::Address => UdpFilter::Address,
                 Filter::Any => UdpFilter::Any,

@@ -201,6 +201,11 @@ fn serving(text: &str) {
 /// When the link or a listener cannot be used, or the link disappears.
 pub(crate) fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
     let rules = Rules::parse(args.rules.iter().map(String::as_str))?;
+    if let Some(rule) = rules.iter().find(|rule| args.from_link.is_none() && rule.has_class()) {
+        bail!(
+            "the rule \"{rule}\" has a class, which connections over the link cannot have; leave the class out"
+        );
+    }
     let (resolver, login) = (name_servers(&args.dns)?, args.login.as_deref().map(read_login).transpose()?);
     confined::raise_descriptors();
     args.log.start();

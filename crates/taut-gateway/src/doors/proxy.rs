@@ -317,10 +317,14 @@ impl Server {
                 client.abort();
                 return upstream.abort();
             }
-        } else if write_all(&upstream, &head).await.is_err() {
-            flow.ended(Side::Upstream, End::Reset);
-            return client.abort();
+        } else {
+            flow.pay(Side::Guest, head.len()).await;
+            if write_all(&upstream, &head).await.is_err() {
+                flow.ended(Side::Upstream, End::Reset);
+                return client.abort();
+            }
         }
+        flow.prefer(&upstream);
         let then = client.join(&upstream, &Flow(&flow)).await;
         if matches!(then, NextStep::ResetBoth | NextStep::Reset(Side::Guest)) {
             client.abort();

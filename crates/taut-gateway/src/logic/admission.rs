@@ -7,6 +7,7 @@
 //! that a rule allows by a name must then say that name (`first_bytes/`). Part of `gateway.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
@@ -16,7 +17,7 @@ use crate::logic::first_bytes::{FirstBytes, Found, Further};
 use crate::logic::flow::{DNS_PORT, EventKind, Flow};
 use crate::logic::gateway::{FlowId, Gateway, Settings};
 use crate::logic::guests::{Counted, Guest};
-use crate::logic::rules::{Action, UdpFilter};
+use crate::logic::rules::{Action, Rule, UdpFilter};
 
 /// The port of the gateway's own API, as gvproxy has it.
 const API_PORT: u16 = 80;
@@ -36,8 +37,8 @@ pub enum Admission {
     Silent,
 }
 
-/// Whether a flow's first bytes must be checked, and the decision.
-type Decided = (bool, Box<Decision>);
+/// Whether a flow's first bytes must be checked, the rule that decides, and the decision.
+type Decided = (bool, Arc<Rule>, Box<Decision>);
 
 /// The answer to a name, or to its absence.
 enum Judged {
@@ -66,7 +67,7 @@ impl Gateway {
         let has_names = is_own && !self.settings.nameless.contains(&to.ip());
         let is_question = has_names && kind != FlowKind::Echo && to.port() == DNS_PORT;
         if !self.is_of_guest(from.ip()) {
-            return self.deny((kind, from, to), Action::Deny, FOREIGN.to_owned());
+            return self.deny((kind, from, to), Action::Deny, FOREIGN.into());
         }
         if is_question {
             return match self.begin(now, kind, from, target) {
@@ -77,14 +78,17 @@ impl Gateway {
                 }
             };
         }
-        let (must_say_name, decision) = match self.decide(now, (kind, from, to), target) {
+        let (must_say_name, rule, decision) = match self.decide(now, (kind, from, to), target) {
             Ok(decided) => decided,
             Err((action, rule)) => return self.deny((kind, from, to), action, rule),
         };
         match self.begin(now, kind, from, target) {
             None => Admission::Refuse(Refusal::Prohibited),
             Some(id) => {
-                self.change(id, |flow| (flow.must_say_name, flow.decision) = (must_say_name, Some(decision)));
+                self.change(id, |flow| {
+                    (flow.must_say_name, flow.rule, flow.decision) =
+                        (must_say_name, Some(rule), Some(decision));
+                });
                 Admission::Dial(id, target)
             }
         }
@@ -112,19 +116,20 @@ impl Gateway {
         now: Duration,
         (kind, guest, to): (FlowKind, SocketAddr, SocketAddr),
         target: SocketAddr,
-    ) -> Result<Decided, (Action, String)> {
+    ) -> Result<Decided, (Action, Arc<str>)> {
         let Settings { rules, dry_run, .. } = &self.settings;
         let mut names = self.names.of(now, self.machines.guest(guest.ip()), to.ip());
         let verdict = rules.check(kind, target, names.clone());
         let would_deny = *dry_run && verdict.action != Action::Allow;
         let judged = if would_deny { rules.check_defaults(kind, target) } else { verdict };
         if judged.action != Action::Allow {
-            return Err((judged.action, judged.rule.to_string()));
+            return Err((judged.action, judged.rule.text()));
         }
         let name = names.next().map(str::to_owned);
         let is_by_name = verdict.rule.allows_names() || *dry_run && name.is_some();
-        let decision = Box::new(Decision { guest, name, rule: verdict.rule.to_string(), would_deny });
-        Ok((kind == FlowKind::Tcp && is_by_name, decision))
+        let rule = Arc::clone(verdict.rule);
+        let decision = Box::new(Decision { guest, name, rule: rule.text(), would_deny });
+        Ok((kind == FlowKind::Tcp && is_by_name, rule, decision))
     }
 
     fn change(&mut self, id: FlowId, change: impl FnOnce(&mut Flow)) {
@@ -163,47 +168,54 @@ impl Gateway {
                     return Passage::Free(pass);
                 }
                 Judged::Refused(why) => {
-                    self.refuse_connection(now, (id, from), why);
+                    self.refuse_connection(now, (id, from), why.into());
                     return Passage::Refuse;
                 }
             }
         }
     }
 
-    /// Notes the name that a connection says; in a dry run, it passes whatever was judged.
-    fn dry(&mut self, id: FlowId, found: &Found, judged: Judged) -> Judged {
+    /// Notes the name that a connection says, and the rule that allows it; in a dry run, it passes
+    /// whatever was judged.
+    fn dry(&mut self, id: FlowId, found: &Found, (judged, rule): (Judged, Option<Arc<Rule>>)) -> Judged {
         let is_dry = self.settings.dry_run;
-        let decision = self.flows.get_mut(id).and_then(|flow| flow.decision.as_mut());
-        if let (Some(decision), Found::Name { name, .. }) = (decision, found)
-            && (is_dry || matches!(judged, Judged::Named))
-        {
-            decision.name = Some(name.clone());
-        }
-        let decision = self.flows.get_mut(id).and_then(|flow| flow.decision.as_mut());
-        match (judged, found) {
-            (Judged::Refused(why), _) if is_dry => {
-                if let Some(decision) = decision {
-                    (decision.would_deny, decision.rule) = (true, why);
-                }
-                if matches!(found, Found::Name { .. }) { Judged::Named } else { Judged::Free }
+        let Some(flow) = self.flows.get_mut(id) else { return judged };
+        if let Some(decision) = &mut flow.decision {
+            if let Found::Name { name, .. } = found
+                && (is_dry || matches!(judged, Judged::Named))
+            {
+                decision.name = Some(name.clone());
             }
+            match (&judged, rule) {
+                (Judged::Refused(why), _) if is_dry => {
+                    (decision.would_deny, decision.rule) = (true, why.as_str().into());
+                }
+                (Judged::Named | Judged::Free, Some(rule)) if !decision.would_deny => {
+                    (decision.rule, flow.rule) = (rule.text(), Some(rule));
+                }
+                _ => {}
+            }
+        }
+        match (judged, found) {
+            (Judged::Refused(_), Found::Name { .. }) if is_dry => Judged::Named,
+            (Judged::Refused(_), _) if is_dry => Judged::Free,
             (judged, _) => judged,
         }
     }
 
-    /// Whether a connection may pass that says this.
-    fn judge(&self, now: Duration, id: FlowId, guest: Guest, found: &Found) -> Judged {
+    /// Whether a connection may pass that says this, and the rule that allows it, if one must.
+    fn judge(&self, now: Duration, id: FlowId, guest: Guest, found: &Found) -> (Judged, Option<Arc<Rule>>) {
         let (name, is_hidden) = match found {
-            Found::Free | Found::More => return Judged::Free,
+            Found::Free | Found::More => return (Judged::Free, None),
             Found::Name { name, is_hidden } => (Some(name.as_str()), *is_hidden),
             Found::Wrong(_) => (None, false),
         };
-        let Some(flow) = self.flows.get(id) else { return Judged::Refused(String::new()) };
+        let Some(flow) = self.flows.get(id) else { return (Judged::Refused(String::new()), None) };
         let mut told = self.names.of(now, guest, self.seen_by_guest(flow.to).ip());
         let name = name.filter(|name| told.any(|told| told == *name));
         let verdict = self.settings.rules.check(flow.kind, flow.to, name.into_iter());
         let by_name = verdict.rule.allows_names();
-        match found {
+        let judged = match found {
             // Another rule allows the address, whatever its name.
             _ if verdict.action == Action::Allow && !by_name => Judged::Free,
             _ if verdict.action == Action::Allow && is_hidden && !verdict.rule.allows_ech() => {
@@ -213,7 +225,8 @@ impl Gateway {
             Found::Name { name, .. } => Judged::Refused(format!("{}: it is for {name}", verdict.rule)),
             Found::Wrong(why) => Judged::Refused(format!("{}: {why}", verdict.rule)),
             Found::Free | Found::More => Judged::Free,
-        }
+        };
+        (judged, Some(Arc::clone(verdict.rule)))
     }
 
     /// The server of a connection whose first bytes are checked has sent something, or ended its half. Where
@@ -229,7 +242,7 @@ impl Gateway {
             // A protocol whose server speaks first says no name.
             (true, false) => Further::Free,
             (true, true) => {
-                self.refuse_connection(now, (id, from), "its server speaks first".to_owned());
+                self.refuse_connection(now, (id, from), "its server speaks first".into());
                 Further::Refuse
             }
             (false, _) if is_end => first.guest_ended(),
@@ -237,7 +250,7 @@ impl Gateway {
         }
     }
 
-    fn refuse_connection(&mut self, now: Duration, (id, guest): (FlowId, SocketAddr), rule: String) {
+    fn refuse_connection(&mut self, now: Duration, (id, guest): (FlowId, SocketAddr), rule: Arc<str>) {
         let Some(flow) = self.flows.get(id) else { return };
         let (kind, to) = (flow.kind, self.seen_by_guest(flow.to));
         self.counters.denied += 1;
@@ -275,7 +288,7 @@ impl Gateway {
         &mut self,
         (kind, guest, to): (FlowKind, SocketAddr, SocketAddr),
         action: Action,
-        rule: String,
+        rule: Arc<str>,
     ) -> Admission {
         self.counters.denied += 1;
         self.note(Event::Denied { guest, kind, to, rule });
@@ -302,6 +315,7 @@ impl Gateway {
         };
         let rules = &self.settings.rules;
         let verdict = rules.check(FlowKind::Udp, from, self.names.of(now, who, from.ip()));
+        let rule = Arc::clone(verdict.rule);
         let is_allowed = verdict.action == Action::Allow;
         let is_let_in = is_allowed
             && (is_known || self.settings.udp_filter == UdpFilter::Any)
@@ -311,9 +325,7 @@ impl Gateway {
             return None;
         };
         let id = self.begin(now, FlowKind::Udp, guest, from)?;
-        if let Some(flow) = self.flows.get_mut(id) {
-            flow.is_from_outside = true;
-        }
+        self.change(id, |flow| (flow.is_from_outside, flow.rule) = (true, Some(rule)));
         Some((id, seen))
     }
 
@@ -336,8 +348,6 @@ const fn loopback(like: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::logic::event::Ended;
     use crate::logic::first_bytes::tests::{extension, hello, message, records, server_name};
@@ -456,6 +466,21 @@ mod tests {
         // One that is no name's need not say any.
         let bytes = b"anything".to_vec();
         assert_eq!(passage(&mut gateway(&["allow any"]), 443, &bytes), Passage::Free(bytes));
+    }
+
+    #[test]
+    fn gw_246_the_rule_of_the_name_that_is_said_decides() {
+        let rules = ["allow a.example.com rate 1mbit", "allow b.example.com rate 2mbit", "deny any"];
+        let (mut gateway, to) = (logging(&rules, false), SocketAddr::from((SITE, 443)));
+        let admission = gateway.admit(Duration::ZERO, FlowKind::Tcp, from(), to);
+        let Admission::Dial(id, _) = admission else { panic!() };
+        let rule = |gateway: &Gateway| gateway.paced_by(id).unwrap().to_string();
+        assert_eq!(rule(&gateway), rules[0]);
+        let mut first = gateway.must_say_name(id).unwrap();
+        gateway.first_bytes(Duration::ZERO, (id, from()), &mut first, &hello("b.example.com"));
+        assert_eq!(rule(&gateway), rules[1]);
+        gateway.closed(id);
+        assert_eq!(&*ended(&mut gateway).decision.rule, rules[1]);
     }
 
     #[test]

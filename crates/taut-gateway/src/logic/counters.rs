@@ -41,6 +41,8 @@ counters! {
     denied,
     /// Datagrams from outside, to a port of a guest's, that the filter or a rule did not let in.
     filtered,
+    /// Datagrams that the rate of a rule dropped.
+    over_rate,
     /// Flows of UDP and pings whose place a newer one of the same guest has taken.
     replaced,
     /// Flows, and questions, for which a guest or the gateway had no room.

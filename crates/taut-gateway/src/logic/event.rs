@@ -1,6 +1,7 @@
 //! Lines of the gateway's log. Made by `gateway.rs`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut::FlowKind;
@@ -30,7 +31,7 @@ pub struct Decision {
     /// The name that it said, or the first that was resolved to its address.
     pub name: Option<String>,
     /// The rule that decided.
-    pub rule: String,
+    pub rule: Arc<str>,
     /// The rule denies it: it is a dry run.
     pub would_deny: bool,
 }
@@ -47,7 +48,7 @@ pub enum Event {
         /// Where it was to go.
         to: SocketAddr,
         /// The rule.
-        rule: String,
+        rule: Arc<str>,
     },
     /// A rule denied a name.
     NameDenied {
@@ -56,7 +57,7 @@ pub enum Event {
         /// For which name.
         name: String,
         /// The rule.
-        rule: String,
+        rule: Arc<str>,
         /// It was resolved nevertheless ([`Settings::dry_run`](crate::Settings::dry_run)).
         is_dry: bool,
     },

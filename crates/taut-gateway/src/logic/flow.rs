@@ -13,6 +13,7 @@
 //! as silence. Called by `gateway.rs`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut::{FlowKind, Refusal};
@@ -20,6 +21,7 @@ use taut::{FlowKind, Refusal};
 use crate::logic::event::Decision;
 use crate::logic::guests::Guest;
 use crate::logic::limits::Timeouts;
+use crate::logic::rules::Rule;
 
 pub(crate) const DNS_PORT: u16 = 53;
 
@@ -223,6 +225,8 @@ pub(crate) struct Flow {
     pub(crate) must_say_name: bool,
     /// Bytes from each side.
     pub(crate) bytes: [u64; 2],
+    /// That decided about it; none of flows to forwarded ports and to the name server.
+    pub(crate) rule: Option<Arc<Rule>>,
     /// For the list, and for the log when it has ended.
     pub(crate) decision: Option<Box<Decision>>,
 }
@@ -252,6 +256,7 @@ impl Flow {
             is_forwarded: false,
             must_say_name: false,
             bytes: [0; 2],
+            rule: None,
             decision: None,
         }
     }

@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut::FlowKind;
@@ -33,7 +34,7 @@ use crate::logic::live::hosts::Hosts;
 use crate::logic::live::zones::Zones;
 use crate::logic::names::Names;
 use crate::logic::questions::{Pending, QuestionId};
-use crate::logic::rules::{Rules, UdpFilter};
+use crate::logic::rules::{Rule, Rules, UdpFilter};
 
 /// How a gateway behaves.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +61,8 @@ pub struct Settings {
     pub sources: Vec<IpPrefix>,
     /// Own addresses without a name service: port 53 leads to the host's loopback there, too.
     pub nameless: Vec<IpAddr>,
+    /// Flows leave by a stack, whose packets have no class: a rule with one is refused while it runs.
+    pub by_stack: bool,
 }
 
 /// How many events wait for the log.
@@ -103,7 +106,8 @@ impl Gateway {
     }
 
     /// Changes limits, times and rules; flows that exist stay, within the new times.
-    pub fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, mut settings: Settings) {
+        settings.rules.keep_rates(&self.settings.rules);
         self.settings = settings;
     }
 
@@ -259,6 +263,21 @@ impl Gateway {
         flow.moved_at = now;
         flow.bytes[from.index()] += bytes as u64;
         self.counters.count_bytes(from, bytes);
+    }
+
+    /// The rule of this flow, if it bounds the rate.
+    pub(crate) fn paced_by(&self, id: FlowId) -> Option<Arc<Rule>> {
+        self.flows.get(id)?.rule.as_ref().filter(|rule| rule.has_rate()).cloned()
+    }
+
+    /// Whether a datagram of this length may pass from this side: one beyond the rate of the flow's rule is
+    /// dropped.
+    pub(crate) fn may_pass(&mut self, now: Duration, id: FlowId, from: Side, len: usize) -> bool {
+        let rule = self.paced_by(id);
+        let pace = rule.as_deref().and_then(Rule::pace);
+        let may = pace.is_none_or(|pace| pace.passes(now, from, len));
+        self.counters.over_rate += u64::from(!may);
+        may
     }
 
     /// So many datagrams of a flow, with so many bytes, have passed from this side.

@@ -132,8 +132,7 @@ impl Gateway {
             return Question::Answer(dns::own(message, addresses));
         }
         if let Some(denied) = self.settings.rules.check_name(&asked.name) {
-            let (name, rule, is_dry) =
-                (asked.name.to_string(), denied.rule.to_string(), self.settings.dry_run);
+            let (name, rule, is_dry) = (asked.name.to_string(), denied.rule.text(), self.settings.dry_run);
             self.note(Event::NameDenied { guest: from, name, rule, is_dry });
             if !is_dry {
                 self.counters.answered_here += 1;

@@ -7,6 +7,8 @@
 //!   allow *.example.com port 443            what this gateway has told the guest as an address of such a name
 //!   allow db.corp within 10.2.0.0/16        the same, if the address is in that network
 //!   allow x.example.com port 443 ech        the same, if the name is encrypted (ECH), too
+//!   allow any rate 20mbit                   all flows that it allows, together, in each direction
+//!   allow tcp any port 22 class interactive the priority of the host's sockets
 //! ```
 //!
 //! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the
@@ -31,9 +33,15 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 use taut::FlowKind;
 use taut::network::IpPrefix;
+use taut::qdisc::Rate;
+
+use crate::logic::rules::rate::Pace;
+
+pub(crate) mod rate;
 
 /// What a rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +79,29 @@ impl Pattern {
     }
 }
 
+/// How urgent the flows of a rule are, for the queue of the interface by which they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A person waits for the answer.
+    Interactive,
+    /// It may take long.
+    Bulk,
+}
+
+impl Class {
+    const NAMES: [(&'static str, Self); 2] = [("interactive", Self::Interactive), ("bulk", Self::Bulk)];
+
+    /// `SO_PRIORITY`. Linux: `TC_PRIO_INTERACTIVE`, `TC_PRIO_BULK`; neither needs a right (socket(7)).
+    pub(crate) const fn priority(self) -> u32 {
+        match self {
+            Self::Interactive => 6,
+            Self::Bulk => 2,
+        }
+    }
+}
+
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Rule {
     action: Action,
     kind: Option<FlowKind>,
@@ -81,11 +110,19 @@ pub struct Rule {
     ports: Vec<RangeInclusive<u16>>,
     /// The name may be encrypted.
     ech: bool,
+    /// How much its flows may carry.
+    pace: Option<Pace>,
+    /// How urgent they are.
+    class: Option<Class>,
+    /// As it is written.
+    text: Arc<str>,
 }
 
 /// The last of the defaults.
-static ALLOW_ANY: Rule =
-    Rule { action: Action::Allow, kind: None, target: Target::Any, ports: Vec::new(), ech: false };
+static ALLOW_ANY: LazyLock<Arc<Rule>> = LazyLock::new(|| {
+    let (action, target, ports, text) = (Action::Allow, Target::Any, Vec::new(), "allow any".into());
+    Arc::new(Rule { action, kind: None, target, ports, ech: false, pace: None, class: None, text })
+});
 
 /// Where QUIC is.
 const QUIC_PORT: u16 = 443;
@@ -93,7 +130,7 @@ const QUIC_PORT: u16 = 443;
 /// A list of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    rules: Vec<Rule>,
+    rules: Vec<Arc<Rule>>,
     /// So many of them are the user's; the defaults follow.
     own: usize,
 }
@@ -104,7 +141,7 @@ pub struct Verdict<'a> {
     /// What to do.
     pub action: Action,
     /// The rule that decided.
-    pub rule: &'a Rule,
+    pub rule: &'a Arc<Rule>,
 }
 
 /// The text is not a rule.
@@ -124,6 +161,8 @@ pub(crate) enum PlaceError {
     Default(usize),
     #[error("there are {} rules already; remove one first", MOST)]
     Full,
+    #[error("flows leave by a stack of taut's, whose packets have no class; leave the class out")]
+    Class,
 }
 
 /// Rules of a running gateway's user: each flow is compared with all.
@@ -185,13 +224,23 @@ impl Rules {
     /// # Errors
     /// The first text that is not a rule.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
-        let rules = texts.into_iter().chain(Self::DEFAULTS).map(str::parse).collect::<Result<Vec<_>, _>>()?;
+        let rule = |text: &str| text.parse().map(Arc::new);
+        let rules = texts.into_iter().chain(Self::DEFAULTS).map(rule).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { own: rules.len() - Self::DEFAULTS.len(), rules })
     }
 
     /// All of them, in the order in which they are asked.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter()
+        self.rules.iter().map(|rule| &**rule)
+    }
+
+    /// Rules that were there before, and are read again, share their rates with the flows that they allowed.
+    pub(crate) fn keep_rates(&mut self, before: &Self) {
+        for rule in self.rules.iter_mut().filter(|rule| rule.pace.is_some()) {
+            if let Some(same) = before.rules.iter().find(|same| *same == rule) {
+                *rule = Arc::clone(same);
+            }
+        }
     }
 
     /// How many come before the defaults.
@@ -208,13 +257,13 @@ impl Rules {
         if self.own >= MOST {
             return Err(PlaceError::Full);
         }
-        self.rules.insert(at - 1, rule);
+        self.rules.insert(at - 1, Arc::new(rule));
         self.own += 1;
         Ok(())
     }
 
     /// Takes out the rule at this place. The defaults stay.
-    pub(crate) fn remove(&mut self, at: usize) -> Result<Rule, PlaceError> {
+    pub(crate) fn remove(&mut self, at: usize) -> Result<Arc<Rule>, PlaceError> {
         if !(1..=self.rules.len()).contains(&at) {
             return Err(PlaceError::Nowhere { at, defaults: self.own + 1 });
         }
@@ -257,7 +306,7 @@ impl Rules {
     /// or ports that denies the name or any destination, if no rule before it allows the name something.
     #[must_use]
     pub fn check_name(&self, name: &str) -> Option<Verdict<'_>> {
-        let concerns = |rule: &&Rule| {
+        let concerns = |rule: &&Arc<Rule>| {
             let is_for_all = rule.kind.is_none() && rule.ports.is_empty();
             match (&rule.target, rule.action) {
                 (Target::Any, Action::Allow) => true,
@@ -275,7 +324,10 @@ impl Rules {
 impl Default for Rules {
     fn default() -> Self {
         // Each is a rule, as a test shows.
-        Self { rules: Self::DEFAULTS.iter().filter_map(|text| text.parse().ok()).collect(), own: 0 }
+        Self {
+            rules: Self::DEFAULTS.iter().filter_map(|text| text.parse().map(Arc::new).ok()).collect(),
+            own: 0,
+        }
     }
 }
 
@@ -288,6 +340,33 @@ impl Rule {
     /// Whether the name may be encrypted.
     pub(crate) const fn allows_ech(&self) -> bool {
         self.ech
+    }
+
+    /// How much its flows may carry.
+    pub(crate) const fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
+    }
+
+    /// Whether it bounds the rate of its flows.
+    #[must_use]
+    pub const fn has_rate(&self) -> bool {
+        self.pace.is_some()
+    }
+
+    /// How urgent its flows are.
+    pub(crate) const fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    /// Whether it says how urgent its flows are.
+    #[must_use]
+    pub const fn has_class(&self) -> bool {
+        self.class.is_some()
+    }
+
+    /// As it is written.
+    pub(crate) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
     }
 
     fn matches<'a>(&self, kind: FlowKind, to: SocketAddr, mut names: impl Iterator<Item = &'a str>) -> bool {
@@ -422,7 +501,7 @@ impl FromStr for Rule {
         } else {
             return Err(wrong(&format!("{target} is no network and no name")));
         };
-        let (mut chosen, mut ech) = (Vec::new(), false);
+        let (mut chosen, mut ech, mut pace, mut class) = (Vec::new(), false, None, None);
         while let Some(word) = words.next() {
             let is_by_name = action == Action::Allow && matches!(target, Target::Name { .. });
             if word == "ech" && is_by_name && !ech {
@@ -438,10 +517,21 @@ impl FromStr for Rule {
                     let network = prefix(value).ok_or_else(|| wrong(&format!("{value} is no network")))?;
                     *within = Some(network);
                 }
+                ("rate", _) if action == Action::Allow && pace.is_none() => {
+                    let rate = value.parse::<Rate>().map_err(|error| wrong(&error.to_string()))?;
+                    pace = Some(Pace::new(rate));
+                }
+                ("class", _) if action == Action::Allow && kind == Some(FlowKind::Tcp) && class.is_none() => {
+                    class = Class::NAMES.iter().find(|(name, _)| *name == value).map(|(_, class)| *class);
+                    class.ok_or_else(|| wrong("a class is interactive or bulk"))?;
+                }
+                // One socket of the host carries all datagrams of a guest's port.
+                ("class", _) => return Err(wrong("a class is for allow tcp, once")),
                 _ => return Err(wrong(&format!("{word} does not belong there"))),
             }
         }
-        Ok(Self { action, kind, target, ports: chosen, ech })
+        let rule = Self { action, kind, target, ports: chosen, ech, pace, class, text: "".into() };
+        Ok(Self { text: rule.to_string().into(), ..rule })
     }
 }
 
@@ -482,7 +572,10 @@ impl fmt::Display for Rule {
                 write!(f, "-{}", ports.end())?;
             }
         }
-        f.write_str(if self.ech { " ech" } else { "" })
+        f.write_str(if self.ech { " ech" } else { "" })?;
+        self.pace.iter().try_for_each(|pace| write!(f, " rate {}", pace.rate()))?;
+        let name = Class::NAMES.iter().find(|(_, class)| Some(*class) == self.class);
+        name.into_iter().try_for_each(|(name, _)| write!(f, " class {name}"))
     }
 }
 

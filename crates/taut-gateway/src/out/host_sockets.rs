@@ -172,6 +172,11 @@ impl Upstream for TcpStream {
         _ = SockRef::from(self).set_recv_buffer_size(bytes as usize);
     }
 
+    fn set_priority(&self, priority: u32) {
+        // A connection that is over has nothing to send.
+        _ = SockRef::from(self).set_priority(priority);
+    }
+
     fn offer_freely(&self) {
         // Linux 6.18 may leave a small window small until the connection ends.
         _ = SockRef::from(self).set_recv_buffer_size(USUAL_WINDOW);

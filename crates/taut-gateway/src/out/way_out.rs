@@ -113,6 +113,9 @@ pub trait Upstream: Send + Sync + 'static {
     /// From now on the peer may have sent so many bytes that are not taken.
     fn offer(&self, _bytes: u32) {}
 
+    /// From now on the connection has this priority in the queues of this host (`SO_PRIORITY`).
+    fn set_priority(&self, _priority: u32) {}
+
     /// The peer may send as much as its own kernel and this side find right.
     fn offer_freely(&self) {}
 }

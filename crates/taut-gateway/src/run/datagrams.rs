@@ -46,7 +46,7 @@ pub(crate) async fn udp<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way: 
         return;
     }
     let Ok(guest) = incoming.accept_udp() else { return };
-    let flow = Arc::new(PortFlow { guest, flow, has_sent: true.into() });
+    let flow = PortFlow::new(guest, flow, true);
     port.enter(to, &flow);
     pass(port, to, flow).await;
 }
@@ -115,6 +115,9 @@ fn pass_up<D: Datagrams>(port: &Port<D>, to: SocketAddr, flow: &PortFlow) -> io:
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
             };
+            if !flow.may_pass(Side::Guest, len) {
+                continue;
+            }
             if !batch.takes(len, tos) {
                 send(&buffer[..batch.bytes], &batch, port, to, flow);
                 buffer.copy_within(batch.bytes..batch.bytes + len, 0);
@@ -210,6 +213,7 @@ fn pass_down<D: Datagrams>(port: &Arc<Port<D>>) {
             };
             // One whose socket takes it no more is over, which its own task notices.
             if let Some(flow) = port.to(from).or_else(|| let_in(port, from))
+                && flow.may_pass(Side::Upstream, len)
                 && flow
                     .guest
                     .try_send_with(&buffer[..len], None, &SendMeta { tos: Some(tos), ..SendMeta::default() })
@@ -229,7 +233,7 @@ fn let_in<D: Datagrams>(port: &Arc<Port<D>>, from: SocketAddr) -> Option<Arc<Por
     let flow = server.handle(id);
     let guest = any.guest.flow_from(seen).ok()?;
     flow.reached();
-    let flow = Arc::new(PortFlow { guest, flow, has_sent: false.into() });
+    let flow = PortFlow::new(guest, flow, false);
     port.enter(from, &flow);
     tokio::spawn(pass(Arc::clone(port), from, Arc::clone(&flow)));
     Some(flow)
@@ -268,12 +272,16 @@ pub(crate) async fn pings<W: WayOut>(incoming: IncomingFlow, to: SocketAddr, way
             received = guest.recv(&mut request) => {
                 let Ok(received) = received else { return };
                 let data = &request[..received.len];
+                if !flow.may_pass(Side::Guest, data.len()) {
+                    continue;
+                }
                 match upstream.send(received.seq, data).await {
                     Ok(()) => flow.passed(Side::Guest, data.len(), 0),
                     Err(error) => hear_pings(&error, &upstream, &guest),
                 }
             }
             received = upstream.recv(&mut reply) => match received {
+                Ok((_, len)) if !flow.may_pass(Side::Upstream, len) => {}
                 Ok((seq, len)) => {
                     if guest.send(seq, &reply[..len]).await.is_err() {
                         return;

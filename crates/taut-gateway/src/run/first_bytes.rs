@@ -43,6 +43,7 @@ async fn pass(
                 Passage::Free(bytes) => (bytes, true),
                 Passage::Refuse => return Ok(false),
             };
+            flow.pay(Side::Guest, may_pass.len()).await;
             write_all(upstream, &may_pass).await?;
             flow.passed(Side::Guest, may_pass.len(), 0);
             if is_over {
@@ -68,6 +69,7 @@ async fn pass(
                     return Ok(false);
                 }
                 if !bytes.is_empty() {
+                    flow.pay(Side::Upstream, bytes.len()).await;
                     write_all(guest, &bytes).await?;
                     flow.passed(Side::Upstream, bytes.len(), 0);
                 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use taut::UdpSocket;
 
+use crate::logic::flow::Side;
 use crate::run::server::{Handle, Server};
 
 /// The ports of all guests.
@@ -42,6 +43,20 @@ pub(crate) struct PortFlow {
     pub(crate) flow: Handle,
     /// Whether the guest has sent to it.
     pub(crate) has_sent: AtomicBool,
+    /// A rule bounds its rate.
+    pub(crate) is_paced: bool,
+}
+
+impl PortFlow {
+    /// A flow that is open now.
+    pub(crate) fn new(guest: UdpSocket, flow: Handle, has_sent: bool) -> Arc<Self> {
+        Arc::new(Self { is_paced: flow.is_paced(), guest, flow, has_sent: has_sent.into() })
+    }
+
+    /// Whether a datagram of this length may pass from this side.
+    pub(crate) fn may_pass(&self, from: Side, len: usize) -> bool {
+        !self.is_paced || self.flow.may_pass(from, len)
+    }
 }
 
 /// A panic of another flow's task leaves a table that is whole.

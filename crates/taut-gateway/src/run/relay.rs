@@ -26,6 +26,9 @@
 //! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic
 //! counts bytes.
 //!
+//! **A rule's rate** (`allow any rate 20mbit`) makes both ways take turns with the other flows of the rule
+//! (`logic/rules/rate.rs`). A way takes no more than its turn has, so the rest waits with its sender.
+//!
 //! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
 //! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
 //! is looked at each second.
@@ -52,7 +55,7 @@ use crate::out::blocks::BLOCK;
 use crate::out::way_out::{LOOK_EVERY, Upstream};
 use crate::run::apart::Apart;
 use crate::run::rooms::{Bound, Rooms, Unbound};
-use crate::run::server::Handle;
+use crate::run::server::{Handle, Turn};
 
 /// Bytes that are taken at once.
 const AT_ONCE: usize = BLOCK;
@@ -91,7 +94,7 @@ struct Seen<'a, const IS_TURNED: bool> {
     flow: &'a Handle,
 }
 
-impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
+impl<'a, const IS_TURNED: bool> Seen<'a, IS_TURNED> {
     const fn side(side: Side) -> Side {
         if IS_TURNED { side.other() } else { side }
     }
@@ -121,6 +124,12 @@ impl<const IS_TURNED: bool> Seen<'_, IS_TURNED> {
 
     fn passed(&self, from: Side, bytes: usize, held: usize) {
         self.flow.passed(Self::side(from), bytes, held);
+    }
+
+    /// Waits until bytes that wait at this side may move.
+    fn turn(&self, from: Side, near: &impl Upstream) -> impl Future<Output = Turn<'a>> {
+        let unread = near.queues().map_or(AT_ONCE, |queues| queues.unread as usize);
+        self.flow.turn(Self::side(from), unread.clamp(1, AT_ONCE))
     }
 }
 
@@ -236,9 +245,15 @@ struct Share {
     long_for: u8,
     /// The guest has room, as the last write has said: nobody else writes.
     has_room: bool,
+    /// A rule bounds the rate of the flow.
+    is_paced: bool,
 }
 
 impl Share {
+    fn of<const IS_TURNED: bool>(flow: &Seen<'_, IS_TURNED>) -> Self {
+        Self { is_paced: flow.flow.is_paced(), ..Self::default() }
+    }
+
     const fn is_long(&self) -> bool {
         self.long_for > 0
     }
@@ -275,18 +290,20 @@ fn up<const IS_TURNED: bool>(
     mut rooms: impl Bound,
 ) -> impl Future<Output = Result<(), Broken>> {
     async move {
-        let mut share = Share::default();
+        let mut share = Share::of(&ends.flow);
         loop {
             if rooms.is_narrow() {
                 ends.upstream.look_for_room();
             }
             // The upstream has had room since the last piece, unless its reader is slow.
             if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
-                // It waits for the guest first: the wait for the upstream has a timer, which an idle
-                // connection need not have.
-                Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
-                Box::pin(upstream_writable(ends)).await?;
-                rooms.waited(ends.upstream, ends.guest);
+                Box::pin(room_for_bytes(ends, &mut rooms)).await?;
+            }
+            if share.is_paced {
+                if Box::pin(carry_up(ends, &mut share, &mut rooms)).await? {
+                    return Ok(());
+                }
+                continue;
             }
             // The list is made at each poll: an idle connection's task is as large as this wait.
             let taken = poll_fn(|cx| {
@@ -327,6 +344,44 @@ fn up<const IS_TURNED: bool>(
             }
         }
     }
+}
+
+/// Waits until the guest has bytes and the upstream has room. The guest comes first: the wait for the
+/// upstream has a timer, which an idle connection need not have.
+async fn room_for_bytes<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    rooms: &mut impl Bound,
+) -> Result<(), Broken> {
+    ends.guest.readable().await.map_err(|_| Broken(Side::Guest))?;
+    Box::pin(upstream_writable(ends)).await?;
+    rooms.waited(ends.upstream, ends.guest);
+    Ok(())
+}
+
+/// Takes what the guest has, up to its turn, and says whether that was its end.
+async fn carry_up<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    share: &mut Share,
+    rooms: &mut impl Bound,
+) -> Result<bool, Broken> {
+    let guest = ends.guest;
+    guest.readable().await.map_err(|_| Broken(Side::Guest))?;
+    let mut turn = unless_gone(ends, ends.flow.turn(Side::Guest, guest)).await?;
+    let (max, held) = share.ask(&ends.flow, rooms, || turn.left());
+    let (mut chunks, max) = (Vec::new(), max.min(turn.left()));
+    // A turn is for now: it does not wait.
+    let taken = poll_fn(|cx| Poll::Ready(guest.poll_read_chunks(cx, &mut chunks, max)));
+    let Poll::Ready(taken) = taken.await else {
+        ends.flow.give_back(held);
+        return Ok(false);
+    };
+    let count = taken.map_err(|_| Broken(Side::Guest))?;
+    turn.moved(count);
+    drop(turn);
+    write_all(chunks, ends).await?;
+    ends.waiting[0].store(0, Relaxed);
+    share.passed(&ends.flow, Side::Guest, count, held);
+    Ok(count == 0)
 }
 
 /// Until this is polled once more: something has woken the task, or its other part.
@@ -384,11 +439,19 @@ fn write_some(chunks: &[Bytes], upstream: &impl Upstream) -> io::Result<usize> {
 async fn upstream_writable<const IS_TURNED: bool>(
     ends: &Ends<'_, impl Upstream, IS_TURNED>,
 ) -> Result<(), Broken> {
-    let mut writable = pin!(ends.upstream.writable());
+    unless_gone(ends, ends.upstream.writable()).await?.map_err(|_| Broken(Side::Upstream))
+}
+
+/// Waits for this while the guest is there.
+async fn unless_gone<T, const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    work: impl Future<Output = T>,
+) -> Result<T, Broken> {
+    let mut work = pin!(work);
     loop {
         tokio::select! {
             biased;
-            ready = &mut writable => return ready.map_err(|_| Broken(Side::Upstream)),
+            done = &mut work => return Ok(done),
             () = tokio::time::sleep(LOOK_EVERY) => {
                 if !ends.guest.info().is_ok_and(|info| info.state != State::Closed) {
                     return Err(Broken(Side::Guest));
@@ -403,7 +466,7 @@ fn down<const IS_TURNED: bool>(
     mut rooms: impl Bound,
 ) -> impl Future<Output = Result<(), Broken>> {
     async move {
-        let mut share = Share::default();
+        let mut share = Share::of(&ends.flow);
         loop {
             ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
             if Box::pin(carry_down(ends, &mut share, &mut rooms)).await? {
@@ -432,7 +495,16 @@ async fn carry_down<const IS_TURNED: bool>(
         unless_broken(upstream, guest.writable()).await?;
         rooms.waited(guest, upstream);
     }
-    let (max, held) = share.ask(&ends.flow, rooms, || whole_segments(guest));
+    let turn = match share.is_paced {
+        true => {
+            let turn = async { Ok(ends.flow.turn(Side::Upstream, upstream).await) };
+            Some(unless_broken(upstream, turn).await?)
+        }
+        false => None,
+    };
+    let due = turn.as_ref().map_or(AT_ONCE, Turn::left);
+    let (max, held) = share.ask(&ends.flow, rooms, || whole_segments(guest).min(due));
+    let max = max.min(due);
     let mut bytes = match upstream.try_take(max) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             ends.flow.give_back(held);
@@ -441,6 +513,7 @@ async fn carry_down<const IS_TURNED: bool>(
         taken => taken.map_err(|_| Broken(Side::Upstream))?,
     };
     let count = bytes.len();
+    turn.into_iter().for_each(|mut turn| turn.moved(count));
     let mut is_last = Ok(count == 0);
     if count > 0 {
         rooms.taken(count, upstream);
@@ -467,10 +540,10 @@ async fn carry_down<const IS_TURNED: bool>(
 }
 
 /// What the guest does, as long as the upstream is there.
-async fn unless_broken(
+async fn unless_broken<T>(
     upstream: &impl Upstream,
-    work: impl Future<Output = io::Result<()>>,
-) -> Result<(), Broken> {
+    work: impl Future<Output = io::Result<T>>,
+) -> Result<T, Broken> {
     tokio::select! {
         biased;
         done = work => done.map_err(|_| Broken(Side::Guest)),

@@ -27,6 +27,9 @@ use crate::logic::flows::{FlowId, Stops};
 use crate::logic::gateway::{Gateway, Settings};
 use crate::logic::live::hosts::Hosts;
 use crate::logic::questions::{Question, QuestionId};
+use crate::logic::rules::Rule;
+use crate::logic::rules::rate::Taken;
+use crate::out::way_out::Upstream;
 use crate::run::looks::Looks;
 use crate::run::ports::Ports;
 use crate::run::resolver::{NameService, Resolver};
@@ -375,6 +378,50 @@ impl Handle {
         }
     }
 
+    /// Whether a rule bounds the rate of the flow.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.server.look(|gateway| gateway.paced_by(self.id).is_some())
+    }
+
+    /// Gives the flow's connection the priority of its rule, if it has a class.
+    pub(crate) fn prefer(&self, upstream: &impl Upstream) {
+        let class = self.server.look(|gateway| gateway.flows.get(self.id)?.rule.as_ref()?.class());
+        class.into_iter().for_each(|class| upstream.set_priority(class.priority()));
+    }
+
+    /// Waits until bytes of this side may move, at most so many; without a rule's rate, all of them may now.
+    pub(crate) async fn turn(&self, from: Side, wanted: usize) -> Turn<'_> {
+        let mut turn = Turn { flow: self, from, rule: None, left: wanted };
+        turn.rule = self.server.look(|gateway| gateway.paced_by(self.id)).and_then(|rule| {
+            let taken = rule.pace()?.take(self.server.0.began.elapsed(), from, wanted);
+            turn.left = taken.count;
+            Some((rule, taken))
+        });
+        if let Some((_, taken)) = &turn.rule {
+            tokio::time::sleep_until(self.server.0.began + taken.at).await;
+        }
+        turn
+    }
+
+    /// Waits until as many bytes of this side, which are here already, may move, or the flow's time is over.
+    pub(crate) async fn pay(&self, from: Side, bytes: usize) {
+        let paid = async {
+            let mut left = bytes;
+            while left > 0 {
+                let mut turn = self.turn(from, left).await;
+                left -= turn.left();
+                turn.moved(turn.left());
+            }
+        };
+        tokio::select! { () = paid => {}, () = self.stopped() => {} }
+    }
+
+    /// Whether a datagram of this length may pass.
+    pub(crate) fn may_pass(&self, from: Side, len: usize) -> bool {
+        let now = self.server.0.began.elapsed();
+        self.server.0.lock().gateway.may_pass(now, self.id, from, len)
+    }
+
     pub(crate) const fn server(&self) -> &Server {
         &self.server
     }
@@ -439,6 +486,37 @@ impl Handle {
         // Without the lock.
         drop(replaced);
         over
+    }
+}
+
+/// Bytes of one side of a flow that may move now. Those that do not are given back.
+pub(crate) struct Turn<'a> {
+    flow: &'a Handle,
+    from: Side,
+    /// None if no rule bounds the rate.
+    rule: Option<(Arc<Rule>, Taken)>,
+    left: usize,
+}
+
+impl Turn<'_> {
+    /// The most that may move.
+    pub(crate) const fn left(&self) -> usize {
+        self.left
+    }
+
+    /// So many have moved.
+    pub(crate) const fn moved(&mut self, bytes: usize) {
+        self.left -= bytes;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some((rule, taken)) = &self.rule
+            && let Some(pace) = rule.pace()
+        {
+            pace.give_back(self.flow.server.0.began.elapsed(), self.from, taken, self.left);
+        }
     }
 }
 

@@ -99,6 +99,7 @@ async fn open<W: WayOut>(
         upstream.abort();
         return None;
     }
+    flow.prefer(&upstream);
     Some(Open { guest, upstream, flow })
 }
 

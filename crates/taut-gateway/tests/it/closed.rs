@@ -172,7 +172,7 @@ fn gw_174_a_question_for_a_name_that_no_rule_allows_is_refused() {
     let event = gateway.poll_event();
     assert!(
         matches!(&event, Some(Event::NameDenied { name, rule, .. })
-            if name == "secret.stranger.test" && rule == "deny any"),
+            if name == "secret.stranger.test" && **rule == *"deny any"),
         "{event:?}"
     );
     assert_eq!(gateway.in_use().questions, 0);

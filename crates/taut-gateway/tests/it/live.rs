@@ -47,7 +47,7 @@ impl World {
     }
 
     /// The same by another way out, which is made in the far namespace.
-    fn by<W: WayOut>(
+    pub(crate) fn by<W: WayOut>(
         settings: Settings,
         resolver: Resolver,
         forwards: &[Forward],

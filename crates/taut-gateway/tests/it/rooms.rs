@@ -1,12 +1,19 @@
-//! Where bytes of one connection may wait, between two kernels: GW-99 and GW-100 of `docs/spec/gateway.md`.
+//! Where bytes of one connection may wait, and how fast and how urgently they leave, between two kernels:
+//! GW-99, 100, 247 and 248 of `docs/spec/gateway.md`.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use taut_testbed::eventually;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::{Arc, Mutex};
 
-use crate::live;
+use socket2::{SockRef, Socket};
+use taut_gateway::{Resolver, Rules, Settings};
+use taut_testbed::{eventually, now};
+
+use crate::live::{self, SERVER, World, at};
+use crate::support::one_server::OneServer;
 
 #[test]
 fn gw_99_no_acknowledgement_of_a_relay_is_delayed() {
@@ -64,4 +71,88 @@ fn gw_100_a_slow_line_has_small_rooms_before_it() {
     // 4 ms of the rate are 10,000 bytes, and a piece as long may lie above; without rooms there are 131,072.
     let median = samples[samples.len() / 2];
     assert!(median <= 40_000, "{samples:?}");
+}
+
+fn settings(rules: &[&str]) -> Settings {
+    Settings { rules: Rules::parse(rules.iter().copied()).unwrap(), ..Settings::default() }
+}
+
+#[test]
+fn gw_247_connections_of_a_rule_get_its_rate_and_no_more() {
+    // 32 Mbit/s are 4,000,000 bytes a second, 4 ms of them 16,000.
+    const BYTES: usize = 2_000_000;
+    let Some(world) = World::new(settings(&["allow tcp any rate 32mbit"]), Resolver::default(), &[]) else {
+        return;
+    };
+    world.far.run("ip link set lo mtu 1500").unwrap();
+    let (mut pairs, began) = ([(); 2].map(|()| world.pair()), now());
+    for is_up in [true, false] {
+        let (arrived, excess) = (AtomicU64::new(0), AtomicU64::new(0));
+        let began = if is_up { began } else { now() };
+        std::thread::scope(|scope| {
+            for (client, served) in &mut pairs {
+                let (from, to) = if is_up { (client, served) } else { (served, client) };
+                scope.spawn(move || from.write_all(&[7; BYTES]).unwrap());
+                let (arrived, excess) = (&arrived, &excess);
+                scope.spawn(move || {
+                    let (mut part, mut left) = ([0; 65_536], BYTES);
+                    while left > 0 {
+                        let most = left.min(part.len());
+                        let count = live::again(|| to.read(&mut part[..most])).unwrap();
+                        left -= count;
+                        let all = arrived.fetch_add(count as u64, Relaxed) + count as u64;
+                        let most = began.elapsed().as_micros() as u64 * 4 + 16_004;
+                        excess.fetch_max(all.saturating_sub(most), Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!((arrived.load(Relaxed), excess.load(Relaxed)), (2 * BYTES as u64, 0));
+    }
+}
+
+#[test]
+fn gw_247_datagrams_beyond_the_rate_are_dropped_and_counted() {
+    // 10,000 bytes a second, of which 3,000 at once.
+    let Some(world) = World::new(settings(&["allow udp any rate 80kbit"]), Resolver::default(), &[]) else {
+        return;
+    };
+    let server = world.far.enter(|| UdpSocket::bind(at(SERVER, 9))).unwrap().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let (client, began) = (world.udp(at(SERVER, 9)), now());
+    let mut arrived = 0;
+    eventually("some were dropped", || {
+        client.send(&[7; 1_000]).unwrap();
+        while server.recv(&mut [0; 2_000]).is_ok() {
+            arrived += 1;
+        }
+        arrived > 0 && world.server.look(|gateway| gateway.counters().over_rate) >= 20
+    });
+    let most = 3_000 + began.elapsed().as_micros() as u64 / 100;
+    assert!(arrived <= most / 1_000, "{arrived} of 1,000 bytes where {most} may be");
+}
+
+#[test]
+fn gw_248_a_class_is_the_priority_of_the_hosts_socket() {
+    let rules = ["allow tcp any port 22 class interactive", "allow tcp any port 873 class bulk"];
+    let sockets = Arc::new(Mutex::new(Vec::<Socket>::new()));
+    let (kept, mut listener) = (Arc::clone(&sockets), None);
+    let world = World::by(settings(&rules), Resolver::default(), &[], |far| {
+        let own = far.enter(|| TcpListener::bind((std::net::Ipv4Addr::from(SERVER), 0))).unwrap().unwrap();
+        let to: SocketAddr = own.local_addr().unwrap();
+        listener = Some(own);
+        OneServer(to, move |stream| {
+            kept.lock().unwrap().push(SockRef::from(&stream).try_clone().unwrap());
+            stream
+        })
+    });
+    let Some(world) = world else { return };
+    // Linux: TC_PRIO_INTERACTIVE, TC_PRIO_BULK, TC_PRIO_BESTEFFORT.
+    for (place, (port, priority)) in [(22, 6), (873, 2), (80, 0)].into_iter().enumerate() {
+        let mut client = world.connect(at(SERVER, port)).unwrap();
+        let (mut served, _) = listener.as_ref().unwrap().accept().unwrap();
+        client.write_all(&[1]).unwrap();
+        served.read_exact(&mut [0]).unwrap();
+        assert_eq!(sockets.lock().unwrap()[place].priority().unwrap(), priority, "port {port}");
+    }
 }

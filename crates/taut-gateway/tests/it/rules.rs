@@ -287,7 +287,7 @@ fn gw_15_denials_are_logged_with_their_rule() {
         guest: GUEST.parse().unwrap(),
         kind: Tcp,
         to: address("192.0.2.9", 25),
-        rule: "deny tcp 192.0.2.0/24 port 25".to_owned(),
+        rule: "deny tcp 192.0.2.0/24 port 25".into(),
     };
     assert_eq!((gateway.poll_event(), gateway.poll_event()), (Some(event), None));
     // Nobody reads the log: it does not grow.

@@ -1,4 +1,4 @@
-//! Rules by real programs in a guest: dig, curl, openssl, Python's ssl. GW-172, 175, 182, 183 and 203 of
+//! Rules by real programs in a guest: dig, curl, openssl, Python's ssl. GW-172, 175, 182, 183, 203 and 248 of
 //! `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
@@ -47,6 +47,21 @@ fn inside(lab: &Lab, options: &[&str], script: &str) -> (String, String) {
     let output = lab.output(taut(&args).stdin(Stdio::null()));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn gw_248_a_class_is_refused_where_flows_cannot_have_one() {
+    let rule = ["--rule", "allow tcp any class bulk"];
+    for (args, why) in [
+        (&["gateway", "--show-rules", "--out", "tun:x"][..], "by --out tun or wireguard cannot"),
+        (&["proxy"], "over the link cannot"),
+    ] {
+        let output = taut(&[args, &rule].concat()).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(why), "{said}");
+    }
+    let output = taut(&[&["gateway", "--show-rules"], &rule[..]].concat()).output().unwrap();
+    assert!(output.stdout.starts_with(b"allow tcp any class bulk\n"), "{output:?}");
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn flow(flow: Listed) -> GatewayItem {
         peer: flow.peer,
         inward: flow.is_inward,
         name: flow.name,
-        rule: flow.rule,
+        rule: flow.rule.as_deref().map(str::to_owned),
         up,
         down,
         age_ns: u64::try_from(flow.age.as_nanos()).unwrap_or(u64::MAX),

@@ -8,6 +8,7 @@ pub(crate) mod hosts;
 pub(crate) mod zones;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use taut::FlowKind;
@@ -32,7 +33,7 @@ pub(crate) struct Listed {
     /// The name that it said, or the first that was resolved to its address.
     pub(crate) name: Option<String>,
     /// The rule that decided; none of flows from outside, and of those to the name server.
-    pub(crate) rule: Option<String>,
+    pub(crate) rule: Option<Arc<str>>,
     /// From the guest, and to it.
     pub(crate) bytes: [u64; 2],
     pub(crate) age: Duration,
@@ -48,7 +49,7 @@ impl Listed {
             peer,
             is_inward: flow.is_forwarded || flow.is_from_outside,
             name: decision.and_then(|decision| decision.name.clone()),
-            rule: decision.map(|decision| decision.rule.clone()),
+            rule: decision.map(|decision| Arc::clone(&decision.rule)),
             bytes: flow.bytes,
             age: now.saturating_sub(flow.began),
         }
@@ -73,6 +74,9 @@ impl Gateway {
 
     /// Puts a rule at this place of the list.
     pub(crate) fn insert_rule(&mut self, at: usize, rule: Rule) -> Result<(), PlaceError> {
+        if self.settings.by_stack && rule.has_class() {
+            return Err(PlaceError::Class);
+        }
         self.settings.rules.insert(at, rule)
     }
 
@@ -188,18 +192,18 @@ mod tests {
         gateway.remove_rule(1).unwrap();
         assert!(goes(&mut gateway, 2, "192.0.2.1:443").is_some());
         // Places that are none, and the defaults.
-        let rule: Rule = "deny any".parse().unwrap();
+        let rule = || -> Rule { "deny any".parse().unwrap() };
         for at in [0, 6, usize::MAX] {
-            assert_eq!(gateway.insert_rule(at, rule.clone()), Err(PlaceError::Nowhere { at, defaults: 5 }));
+            assert_eq!(gateway.insert_rule(at, rule()), Err(PlaceError::Nowhere { at, defaults: 5 }));
         }
         assert_eq!(gateway.remove_rule(5), Err(PlaceError::Default(5)));
         for at in [0, 5 + Rules::DEFAULTS.len()] {
             assert_eq!(gateway.remove_rule(at), Err(PlaceError::Nowhere { at, defaults: 5 }));
         }
         for _ in 4..1_024 {
-            gateway.insert_rule(1, rule.clone()).unwrap();
+            gateway.insert_rule(1, rule()).unwrap();
         }
-        assert_eq!(gateway.insert_rule(1, rule), Err(PlaceError::Full));
+        assert_eq!(gateway.insert_rule(1, rule()), Err(PlaceError::Full));
         // A dry run keeps the defaults apart.
         let settings = Settings { dry_run: true, ..gateway.settings().clone() };
         gateway.set(settings);
