@@ -38,6 +38,7 @@ fn run(command: &[String]) -> io::Result<i32> {
         loopback: false,
         isolate: false,
         keep_user: false,
+        user: None,
     };
     let mut program = Command::new("/proc/self/exe");
     program.arg("--inside").args(plan.arguments()).arg("--").args(command);

@@ -535,6 +535,7 @@ fn fork(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
         loopback: !(args.tcp.is_empty() && args.udp.is_empty()),
         isolate: args.own.isolate,
         keep_user: args.own.keep_user,
+        user: args.manner().user.clone(),
     };
     Ok(Namespace::fork(&plan, &args.command)?)
 }

@@ -27,10 +27,12 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::{Cidr, Interface, Tun, TunOptions};
@@ -89,6 +91,9 @@ pub struct Plan {
     pub isolate: bool,
     /// In a new namespace, the user and group keep their numbers, and the command has no capability.
     pub keep_user: bool,
+    /// The file of the user namespace that is entered before another's network namespace; without one, that
+    /// of the process.
+    pub user: Option<String>,
 }
 
 impl Plan {
@@ -105,6 +110,7 @@ impl Plan {
         arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
         arguments.push(format!("notsent-lowat={}", self.notsent_lowat));
         arguments.extend(self.search.iter().map(|domain| format!("search={domain}")));
+        arguments.extend(self.user.iter().map(|path| format!("user={path}")));
         let flags = [(self.loopback, "loopback"), (self.isolate, "isolate"), (self.keep_user, "keep-user")];
         for (is_set, word) in flags {
             arguments.extend(is_set.then(|| word.to_owned()));
@@ -131,6 +137,7 @@ impl Plan {
             loopback: false,
             isolate: false,
             keep_user: false,
+            user: None,
         };
         for argument in arguments {
             match argument.split_once('=') {
@@ -140,6 +147,7 @@ impl Plan {
                 None if argument == "keep-user" => plan.keep_user = true,
                 Some(("pid", pid)) => plan.enter = Enter::Process(pid.parse().map_err(|_| wrong(argument))?),
                 Some(("path", path)) => plan.enter = Enter::Path(path.to_owned()),
+                Some(("user", path)) => plan.user = Some(path.to_owned()),
                 Some(("interface", name)) => name.clone_into(&mut plan.interface),
                 Some(("mtu", mtu)) => plan.mtu = mtu.parse().map_err(|_| wrong(argument))?,
                 Some(("guest", own)) => plan.guest.push(own.parse().map_err(|_| wrong(argument))?),
@@ -274,11 +282,18 @@ fn build(plan: &Plan, warnings: &mut Vec<String>) -> io::Result<Tun> {
         Enter::Process(pid) => {
             let file = |kind: &str| open(&format!("/proc/{pid}/ns/{kind}"));
             let (user, network) = (file("user")?, file("net")?);
-            // Refused if it is this one already.
-            _ = move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User));
+            match &plan.user {
+                Some(path) => enter_user(path)?,
+                // Refused if it is this one already.
+                None => _ = move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)),
+            }
             enter(&network, &format!("the namespace of process {pid}"))?;
         }
-        Enter::Path(path) => enter(&open(path)?, path)?,
+        Enter::Path(path) => {
+            let network = open(path)?;
+            plan.user.as_deref().map_or(Ok(()), enter_user)?;
+            enter(&network, path)?;
+        }
     }
     // A namespace that another program has made may have left it down.
     Interface::open("lo")?.set_up()?;
@@ -311,10 +326,23 @@ fn open(path: &str) -> io::Result<File> {
 
 fn enter(network: &File, name: &str) -> io::Result<()> {
     let entered = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
-    entered.map_err(|error| {
-        let error = io::Error::from(error);
-        io::Error::new(error.kind(), format!("cannot enter {name}: {error}"))
-    })
+    entered.map_err(|error| cannot_enter(name, error))
+}
+
+/// Enters this user namespace, unless it is this one already: the kernel would refuse that.
+fn enter_user(path: &str) -> io::Result<()> {
+    let (user, own) = (open(path)?, open("/proc/self/ns/user")?);
+    let place = |file: &File| file.metadata().map(|file| (file.dev(), file.ino()));
+    if place(&user)? == place(&own)? {
+        return Ok(());
+    }
+    let entered = move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User));
+    entered.map_err(|error| cannot_enter(path, error))
+}
+
+fn cannot_enter(name: &str, error: Errno) -> io::Error {
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("cannot enter {name}: {error}"))
 }
 
 /// Says that the command may begin.

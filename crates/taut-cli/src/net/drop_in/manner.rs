@@ -40,6 +40,8 @@ pub(crate) struct Manner {
     pub dns_at: Vec<IpAddr>,
     /// Addresses of the guest's network that are others of the host's.
     pub mapped: Vec<(IpAddr, IpAddr)>,
+    /// The file of the user namespace that is entered before the guest's network namespace.
+    pub user: Option<String>,
     /// The namespace whose end is the gateway's.
     pub place: Option<String>,
     /// It has another end.

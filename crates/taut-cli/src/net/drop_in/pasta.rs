@@ -2,7 +2,7 @@
 //! table; one that is not there has no equivalent, and is refused by name. docs/guide/coming-from.md has the
 //! same table in words. Called by `mod.rs`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
     row(' ', "no-dhcpv6", To::Nothing, "nothing"),
     row(' ', "no-ra", To::Nothing, "nothing"),
     row(' ', "no-map-gw", To::Flag(|to| to.no_host_loopback = true), "close the host's loopback"),
-    row(' ', "map-host-loopback", To::Value(none), "none only"),
+    row(' ', "map-host-loopback", To::Value(map_host_loopback), "the host's loopback at this address"),
     row(' ', "map-guest-addr", To::Value(map_guest_addr), "this host at this address"),
     row('4', "ipv4-only", To::Flag(|to| to.only_v4 = true), "IPv4 only"),
     row('6', "ipv6-only", To::Flag(|to| to.only_v6 = true), "IPv6 only"),
@@ -55,6 +55,7 @@ const ROWS: &[Row] = &[
     row('T', "tcp-ns", To::Value(none), "none only: the host's loopback stays closed"),
     row('U', "udp-ns", To::Value(none), "none only"),
     row(' ', "netns", To::Value(netns), "the namespace, by path or name"),
+    row(' ', "userns", To::Value(Translated::user), "enter this user namespace first, a path"),
     row(' ', "netns-only", To::Nothing, "nothing: of a path, the network namespace is entered"),
     row(' ', "no-netns-quit", To::Flag(|to| to.manner.stays = true), "outlive the namespace"),
     row(' ', "config-net", To::Nothing, "nothing: addresses and routes are always set"),
@@ -73,8 +74,12 @@ pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
     let pid = pid.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit())).cloned();
     let guests = guests(&to)?;
     to.words.extend(guests.iter().flat_map(|guest| ["--guest".to_owned(), guest.clone()]));
-    if !to.no_host_loopback {
+    if !to.no_host_loopback || !to.loopback_at.is_empty() {
         to.add(&["--host-loopback"]);
+    }
+    for seen in &to.loopback_at {
+        let own = if seen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        to.manner.mapped.push((*seen, own));
     }
     let place = to.netns.clone().or(pid);
     // In the background nothing reads standard error.
@@ -88,6 +93,7 @@ pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
             to.manner.background = !to.foreground;
             to.add(&["--netns", &place]);
         }
+        None if to.manner.user.is_some() => bail!("--userns is for a PID or --netns: give one of them"),
         None => {
             let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
             let command = if to.rest.is_empty() { vec![shell] } else { to.rest.clone() };
@@ -161,6 +167,19 @@ fn dns_forward(to: &mut Translated, address: &str) -> anyhow::Result<()> {
     if address != "none" {
         to.manner.dns_at.push(address.parse().with_context(|| format!("{address} is not an address"))?);
     }
+    Ok(())
+}
+
+/// The last address of each family counts. Without any, it is the gateway's address, unless `none` is given.
+fn map_host_loopback(to: &mut Translated, address: &str) -> anyhow::Result<()> {
+    if address == "none" {
+        to.no_host_loopback = true;
+        to.loopback_at.clear();
+        return Ok(());
+    }
+    let seen: IpAddr = address.parse().with_context(|| format!("{address} is not an address"))?;
+    to.loopback_at.retain(|other| other.is_ipv4() != seen.is_ipv4());
+    to.loopback_at.push(seen);
     Ok(())
 }
 
@@ -238,13 +257,44 @@ mod tests {
     }
 
     #[test]
+    fn gw_251_a_user_namespace_and_the_loopback_at_an_address() {
+        let to = words("-f --userns /proc/7/ns/user --no-map-gw --netns /run/netns/x").unwrap();
+        assert_eq!(to.words.join(" "), "--netns /run/netns/x");
+        assert_eq!(to.manner.user.as_deref(), Some("/proc/7/ns/user"));
+        let mapped = |line: &str| {
+            let to = words(&format!("-f {line} 1")).unwrap();
+            let is_open = to.words.contains(&"--host-loopback".to_owned());
+            let all = to.manner.mapped.iter().map(|(seen, own)| format!("{seen}={own}")).collect::<Vec<_>>();
+            (is_open, all.join(" "))
+        };
+        for (line, is_open, all) in [
+            ("", true, ""),
+            ("--map-host-loopback none", false, ""),
+            ("--map-host-loopback 169.254.1.3", true, "169.254.1.3=127.0.0.1"),
+            ("--no-map-gw --map-host-loopback 169.254.1.3", true, "169.254.1.3=127.0.0.1"),
+            // The last one of each family.
+            (
+                "--map-host-loopback 192.0.2.1 --map-host-loopback 2001:db8::1 --map-host-loopback 192.0.2.2",
+                true,
+                "2001:db8::1=::1 192.0.2.2=127.0.0.1",
+            ),
+            ("--map-host-loopback 192.0.2.1 --map-host-loopback none", false, ""),
+        ] {
+            assert_eq!(mapped(line), (is_open, all.to_owned()), "{line}");
+        }
+        for (line, why) in [("--map-host-loopback x 1", "not an address"), ("--userns /x -- sh", "--netns")] {
+            let error = format!("{:#}", words(line).unwrap_err());
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+
+    #[test]
     fn gw_190_what_is_not_mapped_is_named() {
         for (line, named) in [
             ("--vhost-user 1", "--vhost-user"),
             ("-Z 1", "-Z"),
-            ("--userns /x 1", "--userns"),
             ("-T auto 1", "--tcp-ns: auto has no equivalent"),
-            ("--map-host-loopback 169.254.1.3 1", "--map-host-loopback: 169.254.1.3 has no equivalent"),
+            ("-F 3 1", "-F has no equivalent"),
             ("-t 10.0.0.1%eth0/80 1", "does not bind to an interface"),
             ("-n 255.0.255.0 1", "is not a mask"),
             ("--mtu", "--mtu needs a value"),

@@ -25,6 +25,7 @@ const ROWS: &[Row] = &[
     row(' ', "cidr", To::Value(cidr), "the guest's network [default: 10.0.2.0/24]"),
     row(' ', "disable-host-loopback", To::Flag(|to| to.no_host_loopback = true), "close the host's loopback"),
     row(' ', "netns-type", To::Value(netns_type), "the namespace is a path or a pid"),
+    row(' ', "userns-path", To::Value(Translated::user), "enter this user namespace first"),
     row(' ', "enable-sandbox", To::Nothing, "nothing: always"),
     row(' ', "enable-seccomp", To::Nothing, "nothing: always"),
     row(' ', "disable-dns", To::Flag(|to| to.no_dns = true), "no name server at the network's third address"),
@@ -151,6 +152,21 @@ mod tests {
             ["10.0.2.3", "fd00::3"]
         );
         assert!(!to.manner.background);
+    }
+
+    #[test]
+    fn gw_251_the_line_of_rootlesskit_with_a_detached_namespace() {
+        let to = words(
+            "--mtu 65520 -r 3 --disable-host-loopback --enable-seccomp --userns-path=/proc/74812/ns/user \
+             --netns-type=path /proc/74812/root/run/user/1000/containerd-rootless/netns tap0",
+        );
+        let to = to.unwrap();
+        assert_eq!(
+            to.words.join(" "),
+            "--mtu 65520 --ready-fd 3 --guest 10.0.2.100/24 --gateway 10.0.2.2 --interface tap0 --netns \
+             /proc/74812/root/run/user/1000/containerd-rootless/netns"
+        );
+        assert_eq!(to.manner.user.as_deref(), Some("/proc/74812/ns/user"));
     }
 
     #[test]

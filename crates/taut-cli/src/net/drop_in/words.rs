@@ -2,6 +2,8 @@
 //! `--long=VALUE`, up to `--` or the first word that is no option. Each option is a row of a table, which has
 //! its meaning for `taut gateway`. Called by `pasta.rs` and `slirp4netns.rs`.
 
+use std::net::IpAddr;
+
 use anyhow::{Context as _, bail};
 
 use super::manner::Manner;
@@ -53,12 +55,19 @@ pub(super) struct Translated {
     pub(super) only_v4: bool,
     pub(super) only_v6: bool,
     pub(super) no_host_loopback: bool,
+    /// Addresses that stand for the host's loopback.
+    pub(super) loopback_at: Vec<IpAddr>,
     pub(super) no_dns: bool,
     pub(super) foreground: bool,
     pub(super) quiet: bool,
 }
 
 impl Translated {
+    pub(super) fn user(&mut self, path: &str) -> anyhow::Result<()> {
+        self.manner.user = Some(path.to_owned());
+        Ok(())
+    }
+
     pub(super) fn add(&mut self, words: &[&str]) {
         self.words.extend(words.iter().map(ToString::to_string));
     }

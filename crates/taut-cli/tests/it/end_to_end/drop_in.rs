@@ -1,4 +1,4 @@
-//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194 and 195 of
+//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195 and 252 of
 //! `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
@@ -25,12 +25,8 @@ impl Namespace {
         Self(path)
     }
 
-    /// Runs a script in it.
     fn run(&self, script: &str) -> String {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.0.display())).args(["sh", "-c", script]);
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        run(&self.0, script)
     }
 
     fn remove(&self) {
@@ -45,6 +41,14 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Runs a script in the network namespace that this file stands for.
+fn run(namespace: &Path, script: &str) -> String {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", namespace.display())).args(["sh", "-c", script]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// A server that greets; what it listens at.
@@ -240,5 +244,39 @@ fn gw_195_slirp4netns_by_name_with_its_descriptors_and_its_api() {
     // Its end: the other side of the descriptor.
     drop(service);
     drop(alive);
+    assert_eq!(running.wait(), Some(0));
+}
+
+/// A user's container: its network namespace belongs to a user namespace, which the user's gateway enters.
+#[test]
+fn gw_252_a_user_namespace_is_entered_and_the_loopback_is_at_an_address() {
+    let Some(lab) = lab("drop-in-user", &["unshare", "nsenter", "setpriv", "python3"]) else { return };
+    let (place, local) = (hello(&lab, SERVER), hello(&lab, "127.0.0.1"));
+    let as_user = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(words);
+        command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
+        command
+    };
+    let container = ["unshare", "--user", "--map-root-user", "--net", "sleep", "1000"];
+    let mut container = lab.spawn(&mut as_user(&container));
+    let pid = container.id();
+    let comm = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    eventually("the container is there", || comm() == "sleep\n");
+    let [user, net] = ["user", "net"].map(|kind| format!("/proc/{pid}/ns/{kind}"));
+    let pasta = [env!("CARGO_BIN_EXE_taut"), "pasta", "-f", "--map-host-loopback", "192.0.2.77"];
+    // Without it, the kernel refuses.
+    for (more, why) in [(&[][..], "cannot enter"), (&["--userns", &net], "cannot enter")] {
+        let output = lab.output(&mut as_user(&[&pasta[..], more, &["--netns", &net]].concat()));
+        assert!(output.status.code() == Some(1) && said(&output).contains(why), "{}", said(&output));
+    }
+    let words = [&pasta[..], &["--userns", &user, "--netns", &net]].concat();
+    let mut running = lab.spawn(&mut as_user(&words));
+    let inside = |script: &str| run(Path::new(&net), script);
+    eventually("the gateway serves", || inside(&read(place)) == "hello\n");
+    let mapped = SocketAddr::from(([192, 0, 2, 77], local.port()));
+    assert_eq!(inside(&read(mapped)), "hello\n");
+    container.signal("KILL");
+    container.wait();
     assert_eq!(running.wait(), Some(0));
 }
