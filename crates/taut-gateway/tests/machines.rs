@@ -87,6 +87,7 @@ impl World {
                             MachineEvent::Came => "came".to_owned(),
                             MachineEvent::Gone(_) => "gone".to_owned(),
                             MachineEvent::TurnedAway => "turned away".to_owned(),
+                            MachineEvent::Ended(why) => format!("ended: {why}"),
                             MachineEvent::Refused(what) => format!("refused: {what:?}"),
                             MachineEvent::Failed(why) => format!("failed: {why}"),
                         };

@@ -9,6 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use taut::StackBuilder;
 use taut::device::packet::Mac;
+use taut::device::sys::inherited;
 use taut::device::{Cidr, FixedLease, Refused, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{
@@ -40,7 +41,7 @@ pub(crate) struct MachineArgs {
     /// Serve a VM at this datagram socket: vfkit, krunkit, QEMU dgram
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     vfkit: Option<PathBuf>,
-    /// As --qemu, for clients of passt: libkrun, libvirt
+    /// As --qemu, for clients of passt: libkrun, libvirt; or fd:N
     #[arg(long, value_name = "SOCKET", group = "way-in")]
     passt: Option<PathBuf>,
     /// Address, and name, that DHCP gives the VM with this MAC
@@ -116,7 +117,11 @@ impl MachineArgs {
         }
         let fixed = self.fixed(addresses)?;
         let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search, fixed };
-        let machines = Machines::listen(plug, path)?;
+        let number = self.passt.as_ref().and_then(|place| place.to_str()?.strip_prefix("fd:"));
+        let machines = match number {
+            Some(number) => connected(number).with_context(|| format!("--passt fd:{number}"))?,
+            None => Machines::listen(plug, path)?,
+        };
         let text = format!("waiting for virtual machines at {}", path.display());
         log::notice(Level::Info, "waiting", &text);
         Ok(Some(Plugged { machines, network }))
@@ -169,6 +174,13 @@ fn fixed_lease(text: &str) -> Result<FixedLease, String> {
     Ok(lease)
 }
 
+/// A machine at a stream that this program has inherited.
+fn connected(number: &str) -> anyhow::Result<Machines> {
+    let number =
+        number.parse().ok().filter(|number| *number >= 0).context("it is not a descriptor's number")?;
+    Ok(Machines::connected(inherited(number)?)?)
+}
+
 impl Plugged {
     /// Serves machines until the gateway ends.
     ///
@@ -194,6 +206,9 @@ fn machine_event(event: &MachineEvent<'_>) {
         MachineEvent::Gone(Some(why)) => {
             let sentence = format!("the virtual machine is gone ({why}); waiting for the next one");
             say(Level::Info, "machine-gone", &sentence);
+        }
+        MachineEvent::Ended(why) => {
+            say(Level::Info, "machine-gone", &format!("the virtual machine is gone ({why})"));
         }
         MachineEvent::TurnedAway => say(
             Level::Warn,

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   QEMU, libkrun ── connect ──▶ stream socket ─▶ a port for each connection ┐
-//!   vfkit, krunkit ── sends ───▶ datagram socket ─▶ Peer says who is there   ┴▶ one stack ─▶ Server::serve
+//!   vfkit, krunkit ── sends ───▶ datagram socket ─▶ Peer says who is there   ┼▶ one stack ─▶ Server::serve
+//!   a program that started the gateway ─▶ connected stream, to its end       ┘
 //! ```
 //!
 //! **A guest goes.** A stream ends with its machine: the machine's flows are reset upstream. A datagram
@@ -26,7 +27,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use taut::device::frames::{LeaseTable, Peer, PortLog, PortNews, Ports, Switch};
 use taut::device::{
     Cidr, Device, FixedLease, Frames, FramesOptions, Leases, PortId, Refused, SearchDomains, Services,
@@ -86,6 +87,8 @@ pub enum MachineEvent<'a> {
     Came,
     /// It is gone, with the reason if there is one.
     Gone(Option<&'a io::Error>),
+    /// It is gone, and no other can come.
+    Ended(&'a io::Error),
     /// One more was turned away.
     TurnedAway,
     /// A machine has sent what another one has.
@@ -104,6 +107,8 @@ pub struct Machines(Socket);
 #[derive(Debug)]
 enum Socket {
     Stream(UnixListener),
+    /// One that is connected already.
+    Connected(UnixStream),
     Datagrams(UnixDatagram),
 }
 
@@ -167,6 +172,18 @@ impl Machines {
         }
     }
 
+    /// The machine at the other end of this stream, which is the only one.
+    ///
+    /// # Errors
+    /// It is not a stream socket that is connected.
+    pub fn connected(socket: OwnedFd) -> io::Result<Self> {
+        if sockopt::socket_type(&socket)? != SocketType::STREAM {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a stream socket"));
+        }
+        rustix::net::getpeername(&socket)?;
+        Ok(Self(Socket::Connected(socket.into())))
+    }
+
     /// Serves the machines that come. What it returns must be polled, in a tokio runtime, and ends only when
     /// the socket does.
     ///
@@ -186,6 +203,7 @@ impl Machines {
                 listener.set_nonblocking(true)?;
                 service.streams(&tokio::net::UnixListener::from_std(listener)?).await
             }
+            Socket::Connected(socket) => service.only(socket).await,
             Socket::Datagrams(socket) => service.datagrams(socket).await,
         }
     }
@@ -258,6 +276,17 @@ impl<W: WayOut, B: Fn() -> io::Result<StackBuilder>> Service<'_, W, B> {
         }
         here.push(id);
         (self.log)(&MachineEvent::Came);
+    }
+
+    /// One machine, to its end.
+    async fn only(&self, socket: UnixStream) -> io::Result<()> {
+        let device = Frames::stream(socket, &self.network.own(), &self.network.options())?;
+        let leases = device.leases();
+        let stack = self.network.stack((self.builder)()?, device)?;
+        (self.log)(&MachineEvent::Came);
+        let end = self.stack(&stack, leases).await?;
+        (self.log)(&MachineEvent::Ended(&end));
+        Ok(())
     }
 
     async fn datagrams(&self, socket: UnixDatagram) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! `taut gateway` for guests that it has not started: `--netns`, `--tun`, and virtual machines at `--qemu`,
-//! `--passt` and `--vfkit`, which stacks of taut's play. VM-20 and 21 of `docs/spec/gateway.md`.
+//! `--passt` and `--vfkit`, which stacks of taut's play. VM-20 and 21, GW-170, 197 and 253 of
+//! `docs/spec/gateway.md`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -177,10 +178,39 @@ pub(super) fn machine(option: &str, socket: &Path, own: &Path) -> Stack {
     } else {
         Frames::stream(UnixStream::connect(socket).unwrap(), &[], &options).unwrap()
     };
+    configured(frames)
+}
+
+fn configured(frames: Frames) -> Stack {
     let stack = Stack::builder().device(frames).build().unwrap();
     let address: IpAddr = "10.0.2.15".parse().unwrap();
-    assert_eq!(stack.wait_for_address(Some(address), PATIENCE), Some(address), "{option} {own:?}");
+    assert_eq!(stack.wait_for_address(Some(address), PATIENCE), Some(address));
     stack
+}
+
+#[test]
+fn gw_253_a_machine_at_an_inherited_socket_is_served_to_its_end() {
+    let Some(lab) = lab("gateway-inherited") else { return };
+    let place = hello(&lab.kernel, SERVER);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let cable = ours.try_clone().unwrap();
+    let mut gateway = taut(&["gateway", "--passt", "fd:0"]);
+    let mut running = lab.spawn(gateway.stdin(std::os::fd::OwnedFd::from(theirs)));
+    // It has a copy of the other end.
+    drop(gateway);
+    let options = FramesOptions { dhcp: true, slaac: true, ..FramesOptions::default() };
+    let stack = configured(Frames::stream(ours, &[], &options).unwrap());
+    let mut said = String::new();
+    blocking::TcpStream::connect(&stack, place).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, format!("hello {SERVER}"));
+    cable.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(running.wait(), Some(0));
+    for (number, why) in [("77", "--passt fd:77"), ("0", "--passt fd:0"), ("x", "not a descriptor's number")]
+    {
+        let output = lab.output(taut(&["gateway", "--passt", &format!("fd:{number}")]).stdin(Stdio::null()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(why), "{number}: {said}");
+    }
 }
 
 #[test]
