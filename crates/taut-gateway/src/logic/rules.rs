@@ -298,7 +298,7 @@ impl Rules {
     /// Whether a rule is for this name.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         let is_for =
-            |rule: &Rule| matches!(&rule.target, Target::Name { pattern, .. } if pattern.matches(name));
+            |rule: &Arc<Rule>| matches!(&rule.target, Target::Name { pattern, .. } if pattern.matches(name));
         self.rules.iter().any(is_for)
     }
 
