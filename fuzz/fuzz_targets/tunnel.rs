@@ -38,6 +38,10 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     if input.byte().is_none_or(|kind| kind % 2 == 0) {
         let text = String::from_utf8_lossy(input.0).into_owned();
+        // In the place of an address it is no secret, and the error quotes it.
+        if text.contains(SECRET) {
+            return;
+        }
         let text = format!("[Interface]\nPrivateKey = {SECRET}\n{text}");
         match text.parse::<Config>() {
             Ok(config) => assert!(!format!("{config:?}").contains(SECRET)),

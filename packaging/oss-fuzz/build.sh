@@ -5,7 +5,7 @@ targets=${TARGETS:-$(cargo fuzz list)}
 one=
 [[ $targets == *[[:space:]]* ]] || one=$targets
 # shellcheck disable=SC2086 # no name is all of them
-cargo fuzz build -O --debug-assertions ${FEATURES---features scenario,gateway} $one
+cargo fuzz build -O --debug-assertions ${FEATURES---features scenario,gateway,tunnel} $one
 for target in $targets; do
     cp "fuzz/target/x86_64-unknown-linux-gnu/release/$target" "$OUT/"
     printf '[libfuzzer]\nmax_len = 4096\ntimeout = 20\n' >"$OUT/$target.options"

@@ -425,7 +425,7 @@ pub unsafe extern "C" fn taut_stack_setsockopt(
 
 /// Stores the present value of an option at `value`: SO_ERROR (a positive number of errno.h, or 0),
 /// SO_SNDBUF, SO_RCVBUF; of connections also SO_MAX_PACING_RATE, TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_INQ,
-/// IP_TOS, IPV6_TCLASS.
+/// IP_TOS, IPV6_TCLASS. TCP_INFO and TCP_CONGESTION: taut_stack_getsockopt_bytes().
 ///
 /// Returns 0; -ENOPROTOOPT if it cannot be read.
 #[unsafe(no_mangle)]

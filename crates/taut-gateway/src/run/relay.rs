@@ -297,7 +297,11 @@ fn up<const IS_TURNED: bool>(
             }
             // The upstream has had room since the last piece, unless its reader is slow.
             if !has_room(ends.upstream).await.map_err(|_| Broken(Side::Upstream))? {
-                Box::pin(room_for_bytes(ends, &mut rooms)).await?;
+                // It waits for the guest first: the wait for the upstream has a timer, which an idle
+                // connection need not have.
+                Box::pin(ends.guest.readable()).await.map_err(|_| Broken(Side::Guest))?;
+                Box::pin(upstream_writable(ends)).await?;
+                rooms.waited(ends.upstream, ends.guest);
             }
             if share.is_paced {
                 if Box::pin(carry_up(ends, &mut share, &mut rooms)).await? {
@@ -320,19 +324,7 @@ fn up<const IS_TURNED: bool>(
                 taken.map_ok(|(count, waits)| (chunks, count, held, waits))
             });
             let (chunks, count, held, waits) = taken.await.map_err(|_| Broken(Side::Guest))?;
-            let mut write = Box::pin(write_all(chunks, ends));
-            let mut at_once = true;
-            poll_fn(|cx| {
-                let done = write.as_mut().poll(cx);
-                at_once &= done.is_ready();
-                done
-            })
-            .await?;
-            drop(write);
-            if !at_once {
-                ends.waiting[0].store(0, Relaxed);
-                rooms.waited(ends.upstream, ends.guest);
-            }
+            let at_once = Box::pin(write_at_once(chunks, ends, &mut rooms)).await?;
             share.passed(&ends.flow, Side::Guest, count, held);
             if count == 0 {
                 return Ok(());
@@ -344,18 +336,6 @@ fn up<const IS_TURNED: bool>(
             }
         }
     }
-}
-
-/// Waits until the guest has bytes and the upstream has room. The guest comes first: the wait for the
-/// upstream has a timer, which an idle connection need not have.
-async fn room_for_bytes<const IS_TURNED: bool>(
-    ends: &Ends<'_, impl Upstream, IS_TURNED>,
-    rooms: &mut impl Bound,
-) -> Result<(), Broken> {
-    ends.guest.readable().await.map_err(|_| Broken(Side::Guest))?;
-    Box::pin(upstream_writable(ends)).await?;
-    rooms.waited(ends.upstream, ends.guest);
-    Ok(())
 }
 
 /// Takes what the guest has, up to its turn, and says whether that was its end.
@@ -378,8 +358,7 @@ async fn carry_up<const IS_TURNED: bool>(
     let count = taken.map_err(|_| Broken(Side::Guest))?;
     turn.moved(count);
     drop(turn);
-    write_all(chunks, ends).await?;
-    ends.waiting[0].store(0, Relaxed);
+    write_at_once(chunks, ends, rooms).await?;
     share.passed(&ends.flow, Side::Guest, count, held);
     Ok(count == 0)
 }
@@ -396,6 +375,27 @@ fn has_room(upstream: &impl Upstream) -> impl Future<Output = io::Result<bool>> 
         Poll::Ready(ready) => Poll::Ready(ready.map(|()| true)),
         Poll::Pending => Poll::Ready(Ok(false)),
     })
+}
+
+/// Writes all chunks, and says whether there was room for them at once.
+async fn write_at_once<const IS_TURNED: bool>(
+    chunks: Vec<Bytes>,
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    rooms: &mut impl Bound,
+) -> Result<bool, Broken> {
+    let mut write = pin!(write_all(chunks, ends));
+    let mut at_once = true;
+    poll_fn(|cx| {
+        let done = write.as_mut().poll(cx);
+        at_once &= done.is_ready();
+        done
+    })
+    .await?;
+    if !at_once {
+        ends.waiting[0].store(0, Relaxed);
+        rooms.waited(ends.upstream, ends.guest);
+    }
+    Ok(at_once)
 }
 
 /// Writes all chunks.
