@@ -371,3 +371,87 @@ fn gw_152_a_checksum_that_a_guest_left_to_its_card_need_not_be_right() {
     }
     assert_eq!([checked(&[]), checked(&[0x45]), checked(&[0x60; 40])], [Unverified; 3]);
 }
+
+/// A machine at a port of a switch, whose stack has 10.0.0.1; its station and address end in `last`.
+fn plugged(ports: &Ports, device: &mut Device, last: u8) -> (taut_ethernet::PortId, UnixStream) {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let id = ports.plug(near).unwrap().unwrap();
+    // RFC 826: it looks for the stack's station.
+    let (station, address) = ([2, 0, 0, 0, 0, last], [10, 0, 0, last]);
+    let head = [&[0xff; 6][..], &station, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &station, &address].concat();
+    far.write_all(&framed(&[&head[..], &[0; 6], &[10, 0, 0, 1]].concat())).unwrap();
+    assert_eq!(received(device).unwrap(), None);
+    far.set_nonblocking(true).unwrap();
+    (id, far)
+}
+
+/// Bytes that a machine finds.
+fn read_all(far: &mut UnixStream, device: &mut Device) -> usize {
+    let (mut all, mut buffer) = (0, vec![0; 1 << 20]);
+    for _ in 0..100 {
+        while let Ok(len @ 1..) = far.read(&mut buffer) {
+            all += len;
+        }
+        assert_eq!(received(device).unwrap(), None);
+    }
+    all
+}
+
+/// How many packets for 10.0.0.2, of 1,400 bytes, the device keeps and drops.
+fn flood(device: &mut Device, count: usize) -> (usize, usize) {
+    let mut packet = vec![0x45; 1_400];
+    packet[16..20].copy_from_slice(&[10, 0, 0, 2]);
+    let (mut kept, mut dropped) = (0, 0);
+    for _ in 0..count {
+        match send(device, &packet) {
+            Sent::Kept => kept += 1,
+            Sent::Dropped(_) => dropped += 1,
+            Sent::Left(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    (kept, dropped)
+}
+
+#[test]
+fn gw_266_the_queue_of_a_machine_that_does_not_read_is_bounded() {
+    let mac = Some(Mac([2, 0, 0, 0, 0, 1]));
+    let options = FramesOptions { mac, ..FramesOptions::default() };
+    let switch = Switch::new(&["10.0.0.1/24".parse().unwrap()], &options, Box::new(|_| ())).unwrap();
+    let ports = switch.ports();
+    let mut device = Device::from(switch);
+    drop(device.rx.news(Waker::noop()).unwrap());
+    let (id, mut far) = plugged(&ports, &mut device, 2);
+    let (_, mut other) = plugged(&ports, &mut device, 3);
+    for _ in 0..2 {
+        // The socket has room for a part.
+        let (kept, dropped) = flood(&mut device, 2_000);
+        assert!(kept >= 256 && dropped > 1_000, "{kept} kept, {dropped} dropped");
+        // It reads them all: each ticket comes back once, and there is room again.
+        let mut back = 0;
+        while back < kept {
+            read_all(&mut far, &mut device);
+            back += std::iter::from_fn(|| device.tx.poll_done()).count();
+        }
+        assert_eq!((back, device.tx.poll_done().is_none()), (kept, true));
+    }
+    // Frames of the other machine for it.
+    let mut frame = vec![0x45; 1_414];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 3, 8, 0]);
+    let header = [0x45, 0, 5, 0x78, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, 3, 10, 0, 0, 2];
+    frame[14..34].copy_from_slice(&header);
+    let sum: u32 = header.as_chunks::<2>().0.iter().map(|two| u32::from(u16::from_be_bytes(*two))).sum();
+    let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    for _ in 0..2_000 {
+        other.write_all(&framed(&frame)).unwrap();
+        assert_eq!(received(&mut device).unwrap(), None);
+    }
+    let passed = read_all(&mut far, &mut device);
+    assert!((200_000..1_000_000).contains(&passed), "{passed} bytes");
+    // The machine goes: the tickets of what it has not read come back.
+    let (kept, _) = flood(&mut device, 500);
+    ports.unplug(id);
+    assert_eq!(std::iter::from_fn(|| device.tx.poll_done()).count(), kept);
+    assert_eq!(flood(&mut device, 10), (0, 0));
+}
