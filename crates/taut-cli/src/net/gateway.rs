@@ -46,7 +46,7 @@ use crate::shared::log::{self, Level, LogArgs};
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
     taut gateway ctl flows; taut gateway rules-from log   # each has a --help\n\
     A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    Options' file: ~/.config/taut/gateway.toml, else /etc/taut/gateway.toml (docs/guide/gateway.md)"
+    CONFIG: else ~/.config/taut/gateway.toml or /etc/taut/gateway.toml (docs/guide/gateway-rules.md)"
 )]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace
@@ -127,7 +127,7 @@ pub(crate) struct GatewayArgs {
     #[arg(skip)]
     manner: OnceLock<Manner>,
     /// The command, and its arguments
-    #[arg(help_heading = "Guest", last = true, value_name = "COMMAND")]
+    #[arg(help_heading = "Guest", last = true, value_name = "COMMAND", hide = true)]
     command: Vec<String>,
 }
 

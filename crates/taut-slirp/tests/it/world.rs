@@ -115,8 +115,13 @@ unsafe extern "C" fn send_packet(bytes: *const c_void, len: usize, opaque: *mut 
     let state = unsafe { State::of(opaque) };
     let frame = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
     match &state.socket {
-        // One that has no room is lost.
-        Some(socket) => _ = socket.send(frame),
+        // A reset that found no room would not come again.
+        Some(socket) => {
+            let is_full = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+            while socket.send(frame).is_err_and(|error| is_full(&error)) {
+                std::thread::yield_now();
+            }
+        }
         None => state.frames.borrow_mut().push(frame.to_vec()),
     }
     len as isize
