@@ -27,8 +27,9 @@
 //! | `Server::new(settings, resolver, log)` | limits, times, rules |
 //! | `Server::serve(stack, way)` | serves every flow of the stack by a way out |
 //! | `Server::forward_port(stack, guest, forward)` | opens a port of the host that leads to the guest |
-//! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and a stack for each |
+//! | `Machines::listen(plug, path)`, `Machines::serve(…)` | a Unix socket for virtual machines, and their stack |
 //! | `Live::new(server, guest, client)` | lists and changes it while it runs: forwarded ports, rules, names |
+//! | `Live::callers()` | guests that connect to port 80 of the gateway itself |
 //! | `Server::proxy(clients, way, login)` | serves clients of a proxy |
 //! | `sandbox::Outside::split(tasks)`, `sandbox::confine(needs)` | a child that gives up what a running gateway does not need |
 //! | `Namespace::start()` | the child becomes the guest's command |

@@ -45,8 +45,9 @@ use crate::shared::log::{self, Level, LogArgs};
     after_help = "Examples:\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
     taut gateway ctl flows; taut gateway rules-from log   # each has a --help\n\
-    A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]\n\
-    CONFIG: else ~/.config/taut/gateway.toml or /etc/taut/gateway.toml (docs/guide/gateway-rules.md)"
+    A rule: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [port PORTS]",
+    override_usage = "taut gateway [OPTIONS] [-- <COMMAND>...]",
+    mut_arg("config", |arg| arg.help("Options in TOML [~/.config/taut/gateway.toml, /etc/taut/gateway.toml]"))
 )]
 pub(crate) struct GatewayArgs {
     /// Run COMMAND in a new user and network namespace

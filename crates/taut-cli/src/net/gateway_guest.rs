@@ -204,8 +204,7 @@ fn machine_event(event: &MachineEvent<'_>) {
             say(Level::Info, "machine-gone", "the virtual machine is gone; waiting for the next one");
         }
         MachineEvent::Gone(Some(why)) => {
-            let sentence = format!("the virtual machine is gone ({why}); waiting for the next one");
-            say(Level::Info, "machine-gone", &sentence);
+            say(Level::Info, "machine-gone", &format!("a virtual machine is gone ({why})"));
         }
         MachineEvent::Ended(why) => {
             say(Level::Info, "machine-gone", &format!("the virtual machine is gone ({why})"));

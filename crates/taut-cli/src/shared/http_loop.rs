@@ -51,7 +51,12 @@ pub trait Listener: Sync {
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
+pub struct Peer {
+    /// The address from which it comes.
+    pub address: IpAddr,
+    /// The address by which the gateway lists it.
+    pub guest: IpAddr,
+}
 
 impl Listener for TcpListener {
     type Stream = TcpStream;

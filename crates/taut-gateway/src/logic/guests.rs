@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::logic::limits::{Amounts, Limits};
 
 /// A guest, told apart by its source: an IPv4 address, or the first 64 bits of an IPv6 address. A machine at
-/// a port of its own is one guest with all its addresses ([`Machines`]).
+/// a port of its own is one guest with all its addresses (`Machines`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Guest(IpAddr);
 

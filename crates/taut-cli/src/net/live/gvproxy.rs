@@ -8,24 +8,21 @@
 //! | `/leases`, `/services/dhcp/leases` | addresses of a virtual machine |
 //! | `/stats` | bytes both ways, and the gateway's counters |
 //!
-//! `/cam`, `/connect` and `/tunnel` are not there. `http_loop.rs` bounds clients
-//! and their time, and a body has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no
-//! page in a browser reaches it, so requests of other sites need no check. Called by `mod.rs`.
+//! `/cam`, `/connect` and `/tunnel` are not there. `http_loop.rs` bounds clients and their time, and a body
+//! has 64 KiB at most. A Unix socket with mode 0600 is of this user alone, and no page in a browser reaches
+//! it, so requests of other sites need no check. Called by `mod.rs`.
 //!
 //! **Guests** have it with `--guest-api`, at port 80 of the gateway's own address: podman in a machine
 //! exposes ports of containers there. A guest exposes its own ports, 64 at most, and takes back those that it
 //! has exposed. Nothing else is there for it. A browser in the guest could be led there by a page, so a
 //! request must name the gateway as its host, and must not come from a page of another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::net::gateway_log::say;
-use crate::shared::http_loop::{self, Peer};
-use crate::shared::log::Level;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
@@ -38,6 +35,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use taut::FlowKind;
 use taut_gateway::{Caller, Callers, ClientAddress, Forward, ForwardsError, Live, Zone, ZoneError};
+
+use crate::net::gateway_log::say;
+use crate::shared::http_loop::{self, Peer};
+use crate::shared::log::Level;
 
 /// The longest body. A zone with a thousand records has less.
 const BODY_MAX: usize = 64 << 10;
@@ -70,7 +71,7 @@ impl http_loop::Listener for Callers {
     }
 
     fn peer(caller: &Caller) -> Option<Peer> {
-        Some(Peer(caller.address()))
+        Some(Peer { address: caller.address(), guest: caller.guest() })
     }
 }
 
@@ -92,11 +93,12 @@ struct Api {
     texts: Mutex<BTreeMap<u64, Words>>,
 }
 
-/// The two ends of a forwarded port.
+/// The two ends of a forwarded port, and the guest that has exposed it.
 #[derive(Clone, Debug)]
 struct Words {
     local: String,
     remote: String,
+    by: Option<IpAddr>,
 }
 
 /// A port to expose, or not to.
@@ -160,7 +162,7 @@ impl Api {
         let (head, body) = request.into_parts();
         let is_post = head.method == Method::POST;
         let post = || if is_post { Ok(body) } else { Err(bad("post only")) };
-        let guest = head.extensions.get().map(|Peer(guest)| *guest);
+        let guest = head.extensions.get().copied();
         let path = head.uri.path();
         if guest.is_some() {
             self.check_caller(&head)?;
@@ -195,18 +197,16 @@ impl Api {
     }
 
     /// For a guest, one of its own ports.
-    fn expose(&self, caller: Option<IpAddr>, asked: Exposed) -> Result<(), Refusal> {
+    fn expose(&self, caller: Option<Peer>, asked: Exposed) -> Result<(), Refusal> {
         let (kind, at) = place(&asked)?;
         let (host, port) = asked
             .remote
             .rsplit_once(':')
             .ok_or_else(|| bad(format!("address {}: missing port in address", asked.remote)))?;
         let port = port.parse().map_err(|_| bad(format!("address {}: invalid port", asked.remote)))?;
+        let by = caller.map(|peer| peer.guest);
+        let caller = caller.map(|peer| peer.address);
         let guest = caller.unwrap_or_else(|| self.live.guest());
-        let exposes = |(_, forward): &(u64, Forward)| caller.is_some() && forward.guest == caller;
-        if self.live.forwards().iter().filter(|forward| exposes(forward)).count() >= OF_GUEST_MAX {
-            return Err(failed(format!("a guest may expose {OF_GUEST_MAX} ports")));
-        }
         let other = match host.trim_matches(['[', ']']) {
             "" => None,
             text => {
@@ -219,23 +219,38 @@ impl Api {
         };
         let client = ClientAddress::default();
         let forward = Forward { kind, at, guest: caller.or(other), port, is_any: false, client };
+        let mut texts = self.texts();
+        if by.is_some() && texts.values().filter(|words| words.by == by).count() >= OF_GUEST_MAX {
+            return Err(failed(format!("a guest may expose {OF_GUEST_MAX} ports")));
+        }
         let id = self.live.add_forward(forward).map_err(|error| match error {
             ForwardsError::Already(_) => {
                 failed(format!("proxy already running for {} on {}", name(kind), asked.local))
             }
             error => failed(error),
         })?;
-        let words = Words { local: asked.local, remote: asked.remote };
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).insert(id, words);
+        texts.insert(id, Words { local: asked.local, remote: asked.remote, by });
         Ok(())
     }
 
+    /// The words for the ports that are still forwarded.
+    fn texts(&self) -> MutexGuard<'_, BTreeMap<u64, Words>> {
+        let all: BTreeSet<u64> = self.live.forwards().into_iter().map(|(id, _)| id).collect();
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.retain(|id, _| all.contains(id));
+        texts
+    }
+
     /// For a guest, one that it has exposed.
-    async fn unexpose(&self, caller: Option<IpAddr>, asked: Exposed) -> Result<(), Refusal> {
+    async fn unexpose(&self, caller: Option<Peer>, asked: Exposed) -> Result<(), Refusal> {
         let (kind, at) = place(&asked)?;
-        let is_its = |(_, own): &(u64, Forward)| (own.kind, own.at, own.guest) == (kind, at, caller);
-        if caller.is_some() && !self.live.forwards().iter().any(is_its) {
-            return Err(failed("proxy not found"));
+        if let Some(peer) = caller {
+            let is_at = |(_, own): &(u64, Forward)| (own.kind, own.at) == (kind, at);
+            let id = self.live.forwards().into_iter().find(is_at).map(|(id, _)| id);
+            let by = id.and_then(|id| self.texts().get(&id)?.by);
+            if by != Some(peer.guest) {
+                return Err(failed("proxy not found"));
+            }
         }
         self.live.remove_forward(kind, at).await.map_err(|error| match error {
             ForwardsError::Missing(_) => failed("proxy not found"),
@@ -246,12 +261,11 @@ impl Api {
     /// All ports, those of other doors, too, in gvproxy's order.
     fn exposed(&self) -> Value {
         let all: BTreeMap<u64, Forward> = self.live.forwards().into_iter().collect();
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        texts.retain(|id, _| all.contains_key(id));
+        let texts = self.texts();
         let entry = |(id, forward): (u64, Forward)| {
             let guest = forward.guest.unwrap_or_else(|| self.live.guest());
             let guest = SocketAddr::new(guest, forward.port).to_string();
-            let own = Words { local: forward.at.to_string(), remote: guest };
+            let own = Words { local: forward.at.to_string(), remote: guest, by: None };
             let words = texts.get(&id).cloned().unwrap_or(own);
             (words.local, name(forward.kind), words.remote)
         };

@@ -286,12 +286,13 @@ fn gw_274_a_guest_exposes_its_own_ports() {
     }
     let socket = folder.join("api");
     assert_eq!(asked(&lab, &socket, EXPOSE, Some(&body(7_094, ":7090"))).0, 200);
-    for local in [7_091, 7_094] {
+    assert_eq!(asked(&lab, &socket, EXPOSE, Some(&body(7_095, "10.0.2.16:7090"))).0, 200);
+    for local in [7_091, 7_094, 7_095] {
         let (status, why) = posted(&second, UNEXPOSE, OWN_HOST, &body(local, ""));
         assert_eq!((status, why.trim()), (500, "proxy not found"), "{local}");
     }
     assert_eq!(posted(&second, UNEXPOSE, OWN_HOST, &body(7_092, "")).0, 200);
-    assert_eq!(json_of(&lab, &socket, "/services/forwarder/all").as_array().unwrap().len(), 2);
+    assert_eq!(json_of(&lab, &socket, "/services/forwarder/all").as_array().unwrap().len(), 3);
     let exposed = (0..65).filter(|n| posted(&second, EXPOSE, OWN_HOST, &body(7_100 + n, ":80")).0 == 200);
     assert_eq!(exposed.count(), 64);
     assert_eq!(posted(&first, EXPOSE, OWN_HOST, &body(7_200, ":80")).0, 200);

@@ -231,7 +231,7 @@ fn vm_21_a_virtual_machine_by_each_kind_of_socket() {
         says("waiting for virtual machines at", 1);
         for round in 0..2 {
             if round > 0 {
-                says("the virtual machine is gone", round);
+                says("virtual machine is gone", round);
             }
             let stack = machine(option, &socket, &folder.join(format!("own{round}")));
             // The gateway looks twice a second whether a machine is at a datagram socket.

@@ -28,6 +28,7 @@ pub struct Callers(Mutex<mpsc::Receiver<Caller>>);
 pub struct Caller {
     stream: TcpStream,
     address: IpAddr,
+    guest: IpAddr,
     over: Pin<Box<Sleep>>,
     /// While it is there, the connection counts.
     _flow: Handle,
@@ -56,10 +57,16 @@ impl Callers {
 }
 
 impl Caller {
-    /// The guest's address.
+    /// The address from which it comes.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// The address by which the guest is listed: one for all that it has.
+    #[must_use]
+    pub const fn guest(&self) -> IpAddr {
+        self.guest
     }
 
     fn poll_over(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -90,7 +97,8 @@ async fn call(incoming: IncomingFlow, flow: Handle, to: mpsc::Sender<Caller>) {
     flow.answered();
     let over = Box::pin(tokio::time::sleep(PATIENCE));
     // One for which there is no place is closed.
-    _ = to.try_send(Caller { stream, address, over, _flow: flow });
+    let guest = flow.server().look(|gateway| gateway.listed_as(address));
+    _ = to.try_send(Caller { stream, address, guest, over, _flow: flow });
 }
 
 impl AsyncRead for Caller {

@@ -100,6 +100,11 @@ impl Gateway {
         self.machines.learn(address, port);
     }
 
+    /// The address by which the guest with this source is listed.
+    pub(crate) fn listed_as(&self, source: IpAddr) -> IpAddr {
+        self.machines.guest(source).address()
+    }
+
     /// The machine at this port is gone. Returns its flows.
     pub(crate) fn forget_machine(&mut self, port: u32) -> Vec<FlowId> {
         let Some(gone) = self.machines.forget(port) else { return Vec::new() };
