@@ -42,6 +42,13 @@ impl<P> Ethernet<P> {
         self.cache.stations()
     }
 
+    /// A neighbour's station from an earlier time, unless the table has one.
+    pub fn remember(&mut self, now: Instant, ip: IpAddr, station: Mac) {
+        if self.cache.state_of(ip).is_none() {
+            self.cache.hear(now, ip, station);
+        }
+    }
+
     /// From now on this host has one more address, unchecked, as those of its configuration. Without a place
     /// for it, nothing happens.
     pub fn adopt(&mut self, network: Network) {

@@ -411,7 +411,12 @@ impl Engine {
 
     /// The state of the guest's connections.
     pub(crate) fn save(&self) -> Vec<Saved> {
-        self.tcp.save(&self.core)
+        let (mut all, stations) = (self.tcp.save(&self.core), self.link.stations());
+        for one in &mut all {
+            let of_guest = stations.iter().find(|(ip, _)| *ip == one.conn.peer.ip());
+            one.station = of_guest.map(|(_, station)| *station);
+        }
+        all
     }
 
     /// The guest is another one now, or the same at another time: it has these connections. Forwarded ports
@@ -432,6 +437,9 @@ impl Engine {
             core.stack.handle_tx(core.now, ticket, Fate::Left);
         }
         for one in saved {
+            if let Some(station) = one.station {
+                self.link.remember(self.core.now, one.conn.peer.ip(), station);
+            }
             self.resume(one);
         }
         true

@@ -122,6 +122,11 @@ impl Link {
         self.ethernet.poll_timeout()
     }
 
+    /// A guest's station, as a saved state has it.
+    pub(crate) fn remember(&mut self, now: Instant, guest: IpAddr, station: Mac) {
+        self.ethernet.remember(now, guest, station);
+    }
+
     /// The host has one more address from now on, or no more.
     pub(crate) fn stand_in(&mut self, now: Instant, service: Network, is_there: bool) {
         if is_there {

@@ -1,9 +1,9 @@
 //! The state of an instance for a migration or a snapshot: `slirp_state_save` and `slirp_state_load`.
 //!
-//! **Rule.** The state has the guest's connections. One to a service of the caller's own continues after a
-//! load, as libslirp's does: its far side comes with the caller; also when the guest has ended its half. Any
-//! other is reset, because a socket of the host cannot move, and the guest need not wait for it. Leases need
-//! nothing: a client that renews its address gets it.
+//! **Rule.** The state has the guest's connections, and its station. One to a service of the caller's own
+//! continues after a load, as libslirp's does: its far side comes with the caller; also when the guest has
+//! ended its half. Any other is reset, because a socket of the host cannot move, and the guest need not wait
+//! for it. Leases need nothing: a client that renews its address gets it.
 //!
 //! **libslirp's states** (up to version 4) are read, too: snapshots that were made with it can be loaded.
 //! They have the connections to the caller's services alone. Its later versions are refused as by itself.
@@ -16,6 +16,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use taut_core::Resumed;
+use taut_wire::Mac;
 
 /// The version that is saved, and the last that is loaded: libslirp 4.7's.
 pub(crate) const VERSION: i32 = 4;
@@ -39,10 +40,14 @@ const SACK: u8 = 8;
 const TIMESTAMPS: u8 = 16;
 const PEER_ENDED: u8 = 32;
 
+const NO_STATION: Mac = Mac([0; 6]);
+
 /// A connection of the guest's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
     pub(crate) conn: Resumed,
+    /// The guest's: packets need not wait until it is found, which is for the latest ones only.
+    pub(crate) station: Option<Mac>,
     /// It can continue: it is to a caller's service, which has not ended its half.
     pub(crate) continues: bool,
     /// Bytes for the guest that it has not acknowledged.
@@ -55,7 +60,7 @@ pub(crate) struct Saved {
 pub(crate) fn write(all: &[Saved]) -> Vec<u8> {
     let mut out = NAME.to_vec();
     out.extend((all.len() as u32).to_be_bytes());
-    for Saved { conn, continues, down, .. } in all {
+    for Saved { conn, station, continues, down, .. } in all {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let is_v6 = conn.local.is_ipv6();
         let scaled = bit(conn.scales.is_some(), SCALED) | bit(conn.timestamps.is_some(), TIMESTAMPS);
@@ -68,6 +73,7 @@ pub(crate) fn write(all: &[Saved]) -> Vec<u8> {
             }
             out.extend(at.port().to_be_bytes());
         }
+        out.extend(station.unwrap_or(NO_STATION).0);
         let (own, peers) = conn.timestamps.unwrap_or_default();
         for number in [conn.snd_una, conn.snd_nxt, conn.rcv_nxt, conn.snd_wnd, own, peers] {
             out.extend(number.to_be_bytes());
@@ -145,6 +151,7 @@ impl Reader<'_> {
     fn connection(&mut self) -> Option<Saved> {
         let [bits] = self.bytes()?;
         let (local, peer) = (self.address(bits & IPV6 != 0)?, self.address(bits & IPV6 != 0)?);
+        let station = Some(Mac(self.bytes()?)).filter(|station| *station != NO_STATION);
         let (snd_una, snd_nxt, rcv_nxt, snd_wnd) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
         let timestamps = (self.u32()?, self.u32()?);
         let mss = self.u16()?;
@@ -163,7 +170,8 @@ impl Reader<'_> {
             timestamps: (bits & TIMESTAMPS != 0).then_some(timestamps),
         };
         let len = self.u32()?;
-        Some(Saved { conn, continues: bits & CONTINUES != 0, down: self.vec(len)?, up: Vec::new() })
+        let continues = bits & CONTINUES != 0;
+        Some(Saved { conn, station, continues, down: self.vec(len)?, up: Vec::new() })
     }
 
     // ---- libslirp's: the fields of its sockets, buffers and control blocks, in its order ----
@@ -209,7 +217,7 @@ impl Reader<'_> {
             CLOSE_WAIT => flags & CANT_RECV == 0,
             _ => false,
         };
-        Some(Saved { conn, continues, down, up })
+        Some(Saved { conn, station: None, continues, down, up })
     }
 
     /// An address in the order of the network, which was written as a number of the machine's.

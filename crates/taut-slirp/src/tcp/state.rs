@@ -29,7 +29,7 @@ impl Connections {
                 Some(said) => [&of_stack.unacknowledged()[..], &one.down, &said].concat(),
                 None => Vec::new(),
             };
-            Some(Saved { conn, continues, down, up: Vec::new() })
+            Some(Saved { conn, station: None, continues, down, up: Vec::new() })
         };
         self.all.iter().filter_map(save).collect()
     }

@@ -147,6 +147,18 @@ fn slirp_31_a_connection_to_a_service_continues_and_others_are_reset_before_they
     is_reset(&mut other);
 }
 
+/// The state has the guest's station: of packets that wait until a station is found, the latest 16
+/// are kept.
+#[test]
+fn slirp_42_each_of_many_connections_is_reset_in_another_process() {
+    let world = World::new(config());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = at(HOST, listener.local_addr().unwrap().port());
+    let mut all: Vec<_> = (0..40).map(|_| (connect(&world, to), listener.accept().unwrap())).collect();
+    assert_eq!(world.caller.replace(|old, new| load(new, 4, &save(old))), (0, 0));
+    all.iter_mut().for_each(|(guest, _)| is_reset(guest));
+}
+
 /// The bytes that a service keeps, for its own thread.
 struct Kept(&'static RefCell<Vec<u8>>);
 
