@@ -104,10 +104,13 @@ const TERMINAL: &str = "import os,pty,sys\n\
     except OSError: pass\n\
     print(seen.count(b'interrupted'),os.waitstatus_to_exitcode(os.waitpid(pid,0)[1]))\n";
 
-/// A command that counts each of them.
-const COUNTER: &str = "import os,signal,sys\n\
+/// A command that counts each of them. Python may begin to wait when a signal has just come, and handles it
+/// only after that.
+const COUNTER: &str = "import os,select,signal,sys\n\
     signal.signal(signal.SIGINT, lambda *_: os.write(1, b'interrupted\\n'))\n\
-    os.write(1, b'ready\\n'); sys.stdin.readline(); sys.exit(5)\n";
+    os.write(1, b'ready\\n')\n\
+    while not select.select([0],[],[],0.05)[0]: pass\n\
+    sys.exit(5)\n";
 
 #[test]
 fn gw_212_a_terminals_interrupt_reaches_an_isolated_command_once() {
