@@ -261,7 +261,8 @@ mod asynchronous {
         while stream.info().unwrap().state != taut::observe::State::CloseWait {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(woken.take());
+        // After the lock, under which the state is seen, is free.
+        woken.is_woken().await;
         assert_eq!(read(10), Poll::Ready(((1, false), b"f".to_vec())));
         assert_eq!(read(10), Poll::Ready(((0, false), Vec::new())));
     }
