@@ -53,7 +53,7 @@ pub fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
 /// When there is no such descriptor.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the calls have no pointers, and the copy belongs to nobody else.
+    // SAFETY: the calls have no pointers, and the copy has no other owner.
     unsafe {
         let copy = libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3);
         check(copy)?;

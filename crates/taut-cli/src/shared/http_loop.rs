@@ -43,7 +43,7 @@ pub trait Listener: Sync {
     /// It cannot be accepted, for lack of descriptors or memory.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Who is at the other end, for the request's extensions.
+    /// The client's address, for the request's extensions.
     fn peer(_: &Self::Stream) -> Option<Peer> {
         None
     }

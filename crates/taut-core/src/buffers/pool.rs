@@ -83,8 +83,8 @@ impl BufferPool {
     /// none.
     pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
         let spare = if buffer.len() == BUFFER_BYTES {
-            // What an application has read without a copy comes back this way. The newest, not the oldest
-            // spare one, is still in the cache.
+            // Buffers that an application has read without a copy return here. The newest one, unlike the
+            // oldest spare one, is still in the cache.
             if !self.lent.is_empty() {
                 self.reclaim();
             }

@@ -267,7 +267,7 @@ fn tsq_m29_a_flow_that_paces_itself_finds_the_rate_of_slow_completions() {
     }
 }
 
-/// Devices that say when packets left are measured unless somebody decides otherwise, but not where a queue
+/// Devices that say when packets left are measured unless a setting says otherwise, but not where a queue
 /// below spaces packets: there a completion also tells when its packet was due.
 #[test]
 fn measured_is_the_default_where_completions_are_true() {

@@ -94,7 +94,7 @@ fn a_kernel_client_sends_data_in_its_syn() {
         };
         let (info, at_client) = connect();
         assert!(!info.syn_data && !info.fast_open_child && !at_client, "it asks for a cookie");
-        // A SYN that is sent again, as on a busy machine, brings no cookie.
+        // The kernel stores no cookie if it had to retransmit the SYN, which happens on a busy machine.
         let second = (0..20).map(|_| connect()).enumerate().find(|(_, (info, _))| info.syn_data);
         let (more, (info, at_client)) = second.expect("data in a SYN of one of 20 connections");
         assert!(info.fast_open_child && at_client);

@@ -25,7 +25,7 @@ pub(super) struct SwitchRx {
     /// All ports, as of this change.
     changes: u32,
     inlets: Vec<(Arc<Port>, Stage)>,
-    /// Whose turn it is, and how many frames it has had.
+    /// The port that is read now, and the frames read from it.
     turn: (usize, usize),
     /// Staged frames are announced.
     announces: bool,
