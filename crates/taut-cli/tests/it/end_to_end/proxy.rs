@@ -216,8 +216,10 @@ fn px_19_it_serves_without_rights_over_every_kind_of_device() {
                 proxy.wait_for(READY);
                 (proxy, peer)
             } else {
-                let peer = first(&[&peer[..], &[&listens]].concat());
-                (proxy(&connects, &[]), peer)
+                let mut peer = first(&[&peer[..], &[&listens]].concat());
+                let proxy = proxy(&connects, &[]);
+                peer.wait_for("serving");
+                (proxy, peer)
             };
             let args = ["--socks5", "127.0.0.1:1080", "-o", "fetched"];
             assert_eq!(curl(&lab, &args, "http://10.9.0.1:8000/file").1, Some(0), "{place}");

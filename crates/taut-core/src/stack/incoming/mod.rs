@@ -32,7 +32,7 @@ mod refusal;
 mod sources;
 mod table;
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::IpAddr;
 
 pub use filter::{FlowFilter, FlowKind, IncomingOptions, IpPrefix};
 pub use refusal::Refusal;
@@ -437,6 +437,3 @@ impl Stack {
         own.filter(|_| how != Refusal::PortUnreachable).unwrap_or(local)
     }
 }
-
-/// The address of a filter among the listeners: none.
-pub(super) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);

@@ -9,8 +9,10 @@ use super::caps::Counts;
 use super::syn_cookies;
 use crate::fast_open::Pending;
 use crate::settings::options::ListenOptions;
-use crate::stack::incoming::NO_ADDRESS;
 use crate::words::{ConnId, Endpoint, Instant, ListenError, ListenerId};
+
+/// The address of a filter among the listeners: none.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// One listening socket.
 #[derive(Debug)]
