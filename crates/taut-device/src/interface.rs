@@ -55,18 +55,7 @@ impl Interface {
     /// # Errors
     /// When the interface is gone.
     pub fn wait_until_running(&self, limit: Duration) -> io::Result<bool> {
-        const LOOK_EVERY: Duration = Duration::from_micros(500);
-        let mut waits = limit.as_micros() / LOOK_EVERY.as_micros();
-        loop {
-            if self.link()?.is_running {
-                return Ok(true);
-            }
-            if waits == 0 {
-                return Ok(false);
-            }
-            waits -= 1;
-            thread::sleep(LOOK_EVERY);
-        }
+        look_until(limit, || Ok(self.link()?.is_running))
     }
 
     /// What it is.
@@ -126,16 +115,22 @@ impl Interface {
     }
 
     /// Gives the kernel an address on this interface, usable without duplicate address detection; the prefix
-    /// becomes reachable through it. Nothing changes if the address is already there. A packet to a new IPv6
-    /// address can be lost in the first millisecond, because the kernel adds the route of the address on a
-    /// work queue.
+    /// becomes reachable through it. Nothing changes if the address is already there. The route of a new IPv6
+    /// address comes from a work queue of the kernel, which answers earlier packets with "no route"; of an
+    /// interface that is up, this waits for it, for at most a second.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or when the kernel does not support the address family.
     pub fn add_address(&self, address: Cidr) -> io::Result<()> {
-        self.netlink
-            .add_address(self.index, address)
-            .map_err(|error| with_context(&self.name, &format!("give {address} to"), &error))
+        const LIMIT: Duration = Duration::from_secs(1);
+        let add = || {
+            self.netlink.add_address(self.index, address)?;
+            if address.address().is_ipv6() && self.netlink.link(self.index)?.is_up {
+                look_until(LIMIT, || self.netlink.is_local(self.index, address.address()))?;
+            }
+            Ok(())
+        };
+        add().map_err(|error| with_context(&self.name, &format!("give {address} to"), &error))
     }
 
     /// Routes packets for `to` through this interface, by the gateway `via` if it is given. The interface must be up.
@@ -158,6 +153,22 @@ impl Interface {
 
     fn change(&self, what: &str, change: LinkChange) -> io::Result<()> {
         self.netlink.change_link(self.index, change).map_err(|error| with_context(&self.name, what, &error))
+    }
+}
+
+/// Whether something is so within `limit`.
+fn look_until(limit: Duration, mut is_so: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    const LOOK_EVERY: Duration = Duration::from_micros(500);
+    let mut waits = limit.as_micros() / LOOK_EVERY.as_micros();
+    loop {
+        if is_so()? {
+            return Ok(true);
+        }
+        if waits == 0 {
+            return Ok(false);
+        }
+        waits -= 1;
+        thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -16,6 +16,7 @@ const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
 const NLMSG_DONE: u16 = 3;
@@ -71,6 +72,7 @@ const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 
 /// A socket to the routing tables of the network namespace in which it was opened.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ pub(crate) struct Netlink(File);
 /// What an interface is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
+    pub(crate) is_up: bool,
     /// It is up, has a carrier, and a queue discipline that takes packets.
     pub(crate) is_running: bool,
     /// The kind of its hardware: `ARPHRD_ETHER` is 1.
@@ -152,6 +155,7 @@ impl Netlink {
         let attributes = answer.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
         let drops_all = attribute(attributes, IFLA_QDISC).is_none_or(|name| name == NOOP_QDISC);
         Ok(Link {
+            is_up: flags & IFF_UP != 0,
             is_running: flags & IFF_RUNNING != 0 && flags & IFF_LOWER_UP != 0 && !drops_all,
             kind: u16::from_ne_bytes(*kind),
             mtu: attribute(attributes, IFLA_MTU).and_then(|mtu| word_at(mtu, 0)).ok_or_else(malformed)?,
@@ -247,6 +251,23 @@ impl Netlink {
             request.attribute(RTA_GATEWAY, &octets(via));
         }
         self.ask(request)
+    }
+
+    /// Whether packets to this address of the interface end in this kernel.
+    pub(crate) fn is_local(&self, index: u32, address: IpAddr) -> io::Result<bool> {
+        // struct rtmsg: family, prefix; all else is 0. Its type is in the answer.
+        const TYPE: usize = HEADER_LEN + 7;
+        let octets = octets(address);
+        let mut request = Request::question(RTM_GETROUTE);
+        request.bytes(&[family(address), octets.len() as u8 * 8, 0, 0]);
+        request.bytes(&[0; 8]);
+        request.attribute(RTA_DST, &octets);
+        request.attribute(RTA_OIF, &index.to_ne_bytes());
+        (&self.0).write_all(&request.finish())?;
+        let mut answer = [0; 4096];
+        let len = (&self.0).read(&mut answer)?;
+        // An error is that of the address: it has no route yet.
+        Ok(kind_of(&answer[..len]) == Some(RTM_NEWROUTE) && answer[TYPE] == RTN_LOCAL)
     }
 
     /// Sends a request and waits for its acknowledgement.

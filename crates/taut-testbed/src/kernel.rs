@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
+use taut_device::{Cidr, Interface, Namespace, Tun, TunOptions, netns};
 
 use crate::Subnet;
 
@@ -81,6 +81,15 @@ impl Kernel {
     pub fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
         let full = if name.contains('.') { name.to_owned() } else { format!("net.ipv4.{name}") };
         self.enter(|| fs::write(format!("/proc/sys/{}", full.replace('.', "/")), value))?
+    }
+
+    /// Gives an interface an address, which takes packets from now on.
+    ///
+    /// # Errors
+    /// When it is no address with a prefix, or there is no such interface.
+    pub fn add_address(&self, interface: &str, address: &str) -> io::Result<()> {
+        let address = address.parse().map_err(io::Error::other)?;
+        self.enter(|| Interface::open(interface)?.add_address(address))?
     }
 
     /// Opens a TUN, `taut0`. The kernel's side of it is in the namespace and has these addresses.

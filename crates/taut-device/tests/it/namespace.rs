@@ -2,9 +2,10 @@
 //! rather than pass.
 
 use std::io;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use taut_core::{BUFFER_BYTES, Gather, LinkCaps, Offload, RxChecksum, TxPacket};
@@ -216,6 +217,40 @@ fn two_namespaces_talk_over_a_pair_of_interfaces() {
     }
     here.add_route(cidr("192.0.2.0/24"), Some("10.8.0.2".parse().unwrap())).unwrap();
     here.add_route(cidr("::/0"), Some("fd08::2".parse().unwrap())).unwrap();
+}
+
+#[test]
+fn dev_22_an_address_has_its_route_at_once() {
+    let namespace = Namespace::new().unwrap();
+    let runs = AtomicBool::new(true);
+    let arrived = std::thread::scope(|scope| {
+        // Threads that never wait: the kernel's worker gets a small share of a processor.
+        for _ in 0..6 * std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while runs.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let arrived = namespace.enter(|| {
+            let interface = Interface::open("lo").unwrap();
+            interface.set_up().unwrap();
+            let one = |n: u16| {
+                let address = format!("fd08::{:x}", n + 1);
+                interface.add_address(cidr(&format!("{address}/128"))).unwrap();
+                let server = UdpSocket::bind((address.as_str(), 0)).unwrap();
+                server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                let client = UdpSocket::bind("[::]:0").unwrap();
+                client.connect(server.local_addr().unwrap()).unwrap();
+                client.send(&[7]).unwrap();
+                server.recv(&mut [0]).is_ok()
+            };
+            (0..500).all(one)
+        });
+        runs.store(false, Ordering::Relaxed);
+        arrived
+    });
+    assert!(arrived.unwrap(), "a packet to a new address was lost");
 }
 
 #[test]

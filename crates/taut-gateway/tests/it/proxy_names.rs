@@ -26,11 +26,11 @@ fn world(own: &[(&str, &str)], rules: &[&str], resolver: Resolver, near: Kernel)
     for line in [
         "ip route add local 10.50.0.0/16 dev lo",
         "ip route add blackhole 10.53.0.0/16",
-        "ip -6 address add 2001:db8:50::1/128 dev lo nodad",
         "ip -6 route add blackhole 2001:db8:53::/48",
     ] {
         far.run(line).unwrap();
     }
+    far.add_address("lo", "2001:db8:50::1/128").unwrap();
     far.set_sysctl("ip_forward", "1").unwrap();
     let stack = far.enter(|| {
         let builder = Stack::builder().tun("taut0");

@@ -457,7 +457,7 @@ fn dad_07_an_address_of_a_running_stack_is_checked_beside_a_kernel() {
     let stack = stack(tap);
     configure(&kernel, "tap0");
     kernel.run("ip address add 10.9.0.7/24 dev tap0").unwrap();
-    kernel.run("ip address add fd09::7/64 dev tap0 nodad").unwrap();
+    kernel.add_address("tap0", "fd09::7/64").unwrap();
     let add = |text: &str, prefix| {
         let address = text.parse().unwrap();
         stack.change_network(NetworkChange::AddAddress(Network { address, prefix })).unwrap();

@@ -28,8 +28,11 @@ fn start(lab: &Lab, options: &[&str]) -> (Gateway, u32) {
     let listens = lab.dir.join("listens");
     _ = std::fs::remove_file(&listens);
     let args = [&["gateway", "--run"], options, &["--", "python3", "-c", SERVICE]].concat();
-    let gateway = Gateway::by(lab, "log", taut(&args).env("TAUT_CONTROL_DIR", lab.dir.join("control")));
-    eventually("the guest listens", || listens.exists());
+    let mut gateway = Gateway::by(lab, "log", taut(&args).env("TAUT_CONTROL_DIR", lab.dir.join("control")));
+    eventually("the guest listens", || {
+        assert!(gateway.running.runs(), "{}", gateway.said());
+        listens.exists()
+    });
     let guest = gateway.guest("python3");
     (gateway, guest)
 }

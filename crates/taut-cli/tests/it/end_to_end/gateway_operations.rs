@@ -49,7 +49,7 @@ impl Gateway {
         (Self { running, log }, stdin)
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 

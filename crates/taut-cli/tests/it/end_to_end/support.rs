@@ -210,6 +210,10 @@ impl Running {
         std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect())
     }
 
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Ends it as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
         self.signal("INT");
