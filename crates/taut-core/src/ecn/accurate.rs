@@ -236,24 +236,16 @@ impl Accurate {
         let carrier = if carrier == Carrier::AckOfSyn && !self.client { Carrier::Ack } else { carrier };
         let field = if carrier == Carrier::AckOfSyn { ace::code(self.peer_syn) } else { self.marked_in };
         self.unreported = 0;
-        Stamp {
-            flags: ace::flags(field),
-            option: self.option.send(carrier, beside),
-            mark: self.mark(carrier, wanted),
-        }
+        Stamp { flags: ace::flags(field), option: self.option.send(carrier, beside), mark: self.mark(wanted) }
     }
 
-    /// RFC 3168 §6.1.4 and §6.1.5 still hold for retransmissions and for ACKs (RFC 9768 §4). But DCTCP marks
-    /// retransmissions too as ECN-capable, because its queues drop other packets instead of marking them.
+    /// Every segment but a SYN is ECN-capable, as in Linux 7.0: the peer counts marks on pure ACKs, FINs and
+    /// retransmissions, too, and a queue that marks drops other packets instead. RFC 3168 §6.1.4 and §6.1.5
+    /// exclude them because its echo cannot report such marks; RFC 8311 §4.3 permits them where feedback can.
     /// ECT(1) promises that the sender accepts early and frequent marks (RFC 9331 §4.1).
-    fn mark(&self, carrier: Carrier, wanted: EcnUse) -> Mark {
-        let capable = match carrier {
-            Carrier::NewData { .. } => true,
-            Carrier::OldData => wanted != EcnUse::Classic,
-            Carrier::SynAck { .. } | Carrier::AckOfSyn | Carrier::Fin | Carrier::Ack => false,
-        };
+    fn mark(&self, wanted: EcnUse) -> Mark {
         match wanted {
-            _ if !capable || self.unmarked => Mark::NotEct,
+            _ if self.unmarked => Mark::NotEct,
             EcnUse::L4s => Mark::Ect1,
             EcnUse::Classic | EcnUse::Precise => Mark::Ect0,
         }

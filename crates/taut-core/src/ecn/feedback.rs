@@ -8,9 +8,10 @@
 //!
 //! **Rule.** The peer's count of marked bytes (the AccECN option), if the ACK carries it, shows how often the
 //! three bits wrapped: we assume the smallest number of marked packets that could hold those bytes. If the peer
-//! never sends the option, we assume as many as the newly delivered packets allow (RFC 9768 appendix A.2.1). If it
-//! sends the option, but not with this ACK, we assume as few as possible; the next option will show the
-//! difference, which is counted then.
+//! never sends the option, we assume as many as the newly delivered packets allow (RFC 9768 appendix A.2.1),
+//! unless its ACKs are for many packets as a rule: then eight packets say nothing about a wrap, and we assume
+//! as few as possible ([`PerAck`]). If it sends the option, but not with this ACK, we assume as few as possible;
+//! the next option will show the difference, which is counted then.
 
 use taut_wire::AccEcn;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -42,12 +43,39 @@ pub(crate) struct Counted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MarkedBytes {
     /// The peer does not send it, or the path does not let it pass.
-    Never,
+    Never(PerAck),
     /// The peer has sent it before, but not with this ACK.
     Absent,
     /// The count grew by `bytes` since the peer last sent it; meanwhile `delivered` packets were delivered, and
     /// `counted` of them were taken for marked.
     Moved { bytes: u32, delivered: u32, counted: u32 },
+}
+
+/// The mean number of packets that an ACK delivers, in parts of 64. It follows new ACKs by a 64th, and begins
+/// with the first one. Linux 7.0: `pkts_acked_ewma`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PerAck(u32);
+
+impl PerAck {
+    /// 1 << 6 is one packet, and 1/64 the weight of an ACK.
+    const SHIFT: u32 = 6;
+    /// Beyond this mean, one ACK for many packets is no sign that others were lost.
+    const MANY: Self = Self(4 << Self::SHIFT);
+    const DELIVERED_MAX: u32 = 0xffff;
+
+    /// With an ACK that delivers `delivered` packets.
+    fn with(self, delivered: u32) -> Self {
+        let delivered = delivered.min(Self::DELIVERED_MAX);
+        match (self.0, delivered) {
+            (_, 0) => self,
+            (0, _) => Self(delivered << Self::SHIFT),
+            (mean, _) => Self(mean - mean.div_ceil(1 << Self::SHIFT) + delivered),
+        }
+    }
+
+    const fn is_many(self) -> bool {
+        self.0 > Self::MANY.0
+    }
 }
 
 impl Feedback {
@@ -73,8 +101,8 @@ impl Counted {
         match self.bytes {
             // A packet that is not in `newly`, such as a pure ACK, may have been marked too: the counter is
             // right.
-            MarkedBytes::Never => most(newly, least),
-            MarkedBytes::Absent => least,
+            MarkedBytes::Never(mean) if !mean.with(newly).is_many() => most(newly, least),
+            MarkedBytes::Never(_) | MarkedBytes::Absent => least,
             MarkedBytes::Moved { bytes, delivered, counted } => {
                 let held = bytes.div_ceil(mss.max(1)).saturating_sub(counted);
                 let more = held.saturating_sub(least).next_multiple_of(ace::MODULUS);
@@ -105,6 +133,7 @@ pub(super) struct PeerCounts {
     /// Packets delivered, and counted as marked, since the last option.
     delivered: u32,
     counted: u32,
+    per_ack: PerAck,
 }
 
 impl PeerCounts {
@@ -117,6 +146,7 @@ impl PeerCounts {
             disbelieved: false,
             delivered: 0,
             counted: 0,
+            per_ack: PerAck(0),
         }
     }
 
@@ -153,7 +183,7 @@ impl PeerCounts {
             // an option with a change may have been lost.
             Some(None) if self.bytes == 0 => MarkedBytes::Moved { bytes: 0, delivered, counted },
             _ if self.has_options && !self.zeroed => MarkedBytes::Absent,
-            _ => MarkedBytes::Never,
+            _ => MarkedBytes::Never(self.per_ack),
         };
         let packets = ace::of(flags).wrapping_sub(self.packets) % ace::MODULUS;
         Feedback::Counted(Counted { packets, bytes })
@@ -165,6 +195,7 @@ impl PeerCounts {
     #[must_use]
     pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) -> bool {
         self.packets = self.packets.wrapping_add(marked);
+        self.per_ack = self.per_ack.with(delivered);
         self.delivered = self.delivered.saturating_add(delivered);
         self.counted = self.counted.saturating_add(marked);
         let MarkedBytes::Moved { bytes, .. } = ack.bytes else { return false };
@@ -181,8 +212,10 @@ impl PeerCounts {
 mod tests {
     use super::*;
 
+    /// After ACKs for one packet each.
     fn never(packets: u32, newly: u32) -> u32 {
-        Counted { packets, bytes: MarkedBytes::Never }.marked(newly, 1_000)
+        let bytes = MarkedBytes::Never(PerAck(0).with(1));
+        Counted { packets, bytes }.marked(newly, 1_000)
     }
 
     #[test]
@@ -195,6 +228,20 @@ mod tests {
         }
         // §3.2.2.5.2: more marks than acknowledged packets; the counter is right.
         assert_eq!(never(5, 2), 5);
+    }
+
+    #[test]
+    fn accecn_41_the_mean_follows_by_a_64th() {
+        let of = |acks: &[u32]| acks.iter().fold(PerAck(0), |mean, &packets| mean.with(packets));
+        // Nothing delivered says nothing; the first ACK is the mean. 63/64 · 1 + 44/64 is 107/64.
+        assert_eq!([of(&[0]), of(&[0, 10]), of(&[1, 44])], [PerAck(0), PerAck(640), PerAck(107)]);
+        // (63/64)ⁿ · 1 + (1 − (63/64)ⁿ) · 44 exceeds 4 when n > ln(43/40) / ln(64/63) = 4.6.
+        assert_eq!(
+            [4, 5].map(|n| of(&[[1].as_slice(), &[44, 44, 44, 44, 44][..n]].concat()).is_many()),
+            [false, true]
+        );
+        assert!(!of(&[4; 200]).is_many() && of(&[5; 200]).is_many(), "beyond four packets");
+        assert!(of(&[u32::MAX; 200]).is_many());
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn accecn_02_a_client_reports_how_the_syn_ack_was_marked() {
         t.connect_with(&ConnOptions::default());
         expect!(t, "SAEW", seq(0), ecn(Ecn::NotEct));
         inject!(t, "S.W", seq(0), ack(1), mss(1_000), sackok(), accecn(FIRST), ecn(mark));
-        t.expect(&Seg::new(&format!(".{code}")).seq(1).ack(1).ecn(Ecn::NotEct).accecn(FIRST));
+        t.expect(&Seg::new(&format!(".{code}")).seq(1).ack(1).ecn(Ecn::Ect0).accecn(FIRST));
         t.write(500);
         // Table 3: r.cep is 5, or 6 after CE.
         let ace = if mark == Ecn::Ce { ".AW" } else { ".AE" };
@@ -283,7 +283,7 @@ fn accecn_12_marks_are_counted_and_reported() {
     // Every data packet is ECT(0): EE0B alone has moved (§3.2.3.3, first example).
     inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ect0));
     let ect0 = AccEcn { ee0b: Some(1_001), ..AccEcn::default() };
-    expect!(t, ".AE", ack(1_001), ecn(Ecn::NotEct), accecn(ect0));
+    expect!(t, ".AE", ack(1_001), ecn(Ecn::Ect0), accecn(ect0));
     // 5 and then 6, 7, 0, 1, 2, 3, 4, 5; CWR ends nothing. §3.2.2.5.1: the first mark is reported at once.
     for (n, ace) in (1..).zip([".AW", ".AEW", ".", ".E", ".W", ".EW", ".A", ".AE"]) {
         inject!(t, ".AE", seq(n * 1_000 + 1), len(1_000), ecn(Ecn::Ce));
@@ -414,17 +414,72 @@ fn accecn_17_stretch_acks_and_the_field_that_wrapped() {
         });
         assert_eq!(t.info().delivered_ce, marked, "{ace} {option:?}");
     }
-    // No option ever, also not in the handshake: the safest case, 10 − ((10 − 2) mod 8) (appendix A.2.1).
+}
+
+/// The peer never sends the option, acknowledges ten packets of ours by ACKs up to these, and its field shows
+/// this in the last one.
+fn without_option(acks: &[u32], field: &str) -> Trace {
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
     expect!(t, "S.W", seq(0));
+    t.wait_ms(20);
     inject!(t, ".W", seq(1), ack(1));
     t.id = Some(t.stack.accept(listener).unwrap().0);
     t.write(10_000);
     t.poll();
-    inject!(t, ".AEW", seq(1), ack(10_001));
-    assert_eq!(t.info().delivered_ce, 10);
+    for (index, ack) in acks.iter().enumerate() {
+        let field = if index + 1 == acks.len() { field } else { ".AE" };
+        t.inject(&Seg::new(field).seq(1).ack(1_000 * ack + 1));
+    }
+    t
+}
+
+#[test]
+fn accecn_17_without_an_option_the_field_may_have_wrapped() {
+    // Appendix A.2.1: 9 − ((9 − 0) mod 8).
+    assert_eq!(without_option(&[1, 10], ".AE").info().delivered_ce, 8);
+}
+
+#[test]
+fn accecn_41_acks_for_many_packets_are_no_sign_of_a_wrap() {
+    // The difference of the field alone. After a mark 0.7 of 10, RFC 9438 §4.6.
+    for (field, marked, state, ssthresh) in
+        [(".AE", 0, "open", None), (".AW", 1, "cwr", Some(7)), (".A", 7, "cwr", Some(7))]
+    {
+        let info = without_option(&[10], field).info();
+        assert_eq!((info.delivered_ce, info.ca_state), (marked, state), "{field}");
+        if let Some(ssthresh) = ssthresh {
+            assert_eq!(info.snd_ssthresh, ssthresh, "{field}");
+        }
+    }
+}
+
+#[test]
+fn accecn_42_every_segment_but_a_syn_is_capable() {
+    let mut t = Trace::with(config());
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SAEW", seq(0), ecn(Ecn::NotEct));
+    t.wait_ms(20);
+    inject!(t, "S.W", seq(0), ack(1), mss(1_000), sackok());
+    expect!(t, ".W", seq(1), ack(1), ecn(Ecn::Ect0));
+    t.write(500);
+    expect!(t, ".AE", seq(1), len(500), ecn(Ecn::Ect0));
+    // RTO: 20 ms and Linux's minimum of 200.
+    expect!(t, ".AE", seq(1), len(500), ecn(Ecn::Ect0), after_ms(220));
+    inject!(t, ".AE", seq(1), len(100), ack(501), win(65_535));
+    expect!(t, ".AE", seq(501), ack(101), ecn(Ecn::Ect0));
+    t.shutdown();
+    expect!(t, "F.AE", seq(501), ecn(Ecn::Ect0));
+    // RFC 9768 §3.2.2.3: nothing is, where our SYN-ACK did not arrive as it left.
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok());
+    expect!(t, "S.W", seq(0), ecn(Ecn::NotEct));
+    inject!(t, ".A", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    inject!(t, ".AE", seq(1), len(100), ack(1));
+    expect!(t, ".AE", seq(1), ack(101), ecn(Ecn::NotEct));
 }
 
 #[test]
@@ -550,7 +605,7 @@ fn accecn_22_prague_requests_it_whatever_the_setting_and_marks_ect_1() {
         expect!(t, "SAEW", seq(0), ecn(Ecn::NotEct));
         t.wait_ms(20);
         t.inject(&Seg::new(answer).seq(0).ack(1).mss(1_000).sackok());
-        t.expect(&Seg::new(ack).seq(1).ecn(Ecn::NotEct));
+        t.expect(&Seg::new(ack).seq(1).ecn(mark));
         t.write(500);
         t.expect(&Seg::new(data).seq(1).len(500).ecn(mark));
         // Retransmissions are for the same queue. RTO: 20 ms and Linux's minimum of 200.

@@ -67,7 +67,7 @@ fn accecn_30_the_first_data_of_a_client_carries_it() {
     expect!(t, ".AE", seq(1_989), len(12));
     t.wait_ms(2_000);
     let again = t.out.iter().find(|got| got.seq == 1).unwrap();
-    assert_eq!((again.options.accecn, again.ecn), (None, Ecn::NotEct));
+    assert_eq!((again.options.accecn, again.ecn), (None, Ecn::Ect0));
 }
 
 #[test]
