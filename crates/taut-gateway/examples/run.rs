@@ -49,7 +49,7 @@ fn run(command: &[String]) -> io::Result<i32> {
         let stack = namespace.stack(Stack::builder().address("10.0.2.2/24"))?;
         let settings = Settings { own: vec![[10, 0, 2, 2].into()], ..Settings::default() };
         let server = Server::new(settings, Resolver::default(), Box::new(|event| eprintln!("{event:?}")));
-        let serving = server.serve(&stack, Arc::new(HostSockets))?;
+        let serving = server.serve(&stack, Arc::new(HostSockets::default()))?;
         let guest = namespace.start()?;
         let ended = tokio::task::spawn_blocking(move || guest.wait());
         tokio::select! {

@@ -70,7 +70,7 @@ pub use logic::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 pub use logic::live::zones::{Zone, ZoneError};
 pub use logic::questions::{Question, QuestionId, Tries};
 pub use logic::rules::{Action, Rule, RuleError, Rules, UdpFilter, Verdict, is_special};
-pub use out::host_networks::host_networks;
+pub use out::host_networks::{host_networks, interface_address};
 pub use out::host_sockets::{HostPings, HostSockets, pings_are_allowed};
 pub use out::link::{Link, LinkPings};
 pub use out::proxies::{HttpConnect, Socks5};

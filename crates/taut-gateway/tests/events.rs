@@ -102,7 +102,7 @@ fn api_02_a_subscriber_counts_what_happens_to_a_vpn() {
     let rules = Rules::parse([&*format!("allow 127.0.0.1 port {port}")]).unwrap();
     let settings = Settings { own: vec!["10.98.0.1".parse().unwrap()], rules, ..Settings::default() };
     let server = Server::new(settings, Resolver::default(), Box::new(|_| ()));
-    runtime.spawn(server.serve(&stack, Arc::new(HostSockets)).unwrap());
+    runtime.spawn(server.serve(&stack, Arc::new(HostSockets::default())).unwrap());
     drop(entered);
 
     // A guest, which comes back from another port of this host.

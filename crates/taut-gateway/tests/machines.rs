@@ -93,7 +93,7 @@ impl World {
                         };
                         noted.lock().unwrap().push(format!("{n} {word}"));
                     });
-                    let (way, network) = (Arc::new(HostSockets), network(n as u8));
+                    let (way, network) = (Arc::new(HostSockets::default()), network(n as u8));
                     let live = Live::new(&server, network.addresses[0].0.address(), ClientAddress::default());
                     machines.serve(&live, way, &network, || Ok(Stack::builder()), &log).await
                 });

@@ -140,8 +140,17 @@ impl GatewayArgs {
     /// The way out, and the name servers: a tunnel has its own, which are reached through it.
     fn way(&self, out: Option<Leaving>, resolver: Resolver) -> anyhow::Result<(Way, Resolver)> {
         let opened = || out.context("the way out is not open");
+        let by = self.manner().by.clone();
         let way = match &self.out {
-            None => Way::Host,
+            None => {
+                by.check().context("flows cannot leave by this host's")?;
+                return Ok((Way::Host(by.clone()), Resolver { by, ..resolver }));
+            }
+            Some(_) if by != HostSockets::default() => {
+                bail!(
+                    "flows leave by an address of this host or by `out` of the configuration file: give one of them"
+                )
+            }
             Some(Out::Socks5(proxy)) => {
                 let login = self.out_login.clone().map(|login| (login.name, login.password));
                 Way::Socks5(Socks5 { login, ..proxy.clone() })
@@ -508,7 +517,7 @@ async fn serve_machines(
     let builder = || control.open_socket(Stack::builder()).map(seen);
     let served = async {
         match way {
-            Way::Host => machine.serve(live, Arc::new(HostSockets), builder).await,
+            Way::Host(way) => machine.serve(live, Arc::new(way), builder).await,
             Way::Socks5(way) => machine.serve(live, Arc::new(way), builder).await,
             Way::Http(way) => machine.serve(live, Arc::new(way), builder).await,
             Way::Link(way, _) => machine.serve(live, Arc::new(way), builder).await,

@@ -113,7 +113,7 @@ pub(crate) fn resolve_by(server: &Server, tunnel: &Monitor) {
 
 /// An open way.
 pub(crate) enum Way {
-    Host,
+    Host(HostSockets),
     Socks5(Socks5),
     Http(HttpConnect),
     Link(Link, Option<Shown>),
@@ -129,7 +129,7 @@ impl Way {
     /// Those of [`Server::serve`].
     pub(crate) fn serve(self, server: &Server, stack: &Stack) -> io::Result<Serving> {
         Ok(match self {
-            Self::Host => Box::pin(server.serve(stack, Arc::new(HostSockets))?),
+            Self::Host(way) => Box::pin(server.serve(stack, Arc::new(way))?),
             Self::Socks5(way) => Box::pin(server.serve(stack, Arc::new(way))?),
             Self::Http(way) => Box::pin(server.serve(stack, Arc::new(way))?),
             Self::Link(way, _) => Box::pin(server.serve(stack, Arc::new(way))?),
@@ -140,7 +140,7 @@ impl Way {
     pub(crate) const fn tunnel(&self) -> Option<&Shown> {
         match self {
             Self::Link(_, tunnel) => tunnel.as_ref(),
-            Self::Host | Self::Socks5(_) | Self::Http(_) => None,
+            Self::Host(_) | Self::Socks5(_) | Self::Http(_) => None,
         }
     }
 }

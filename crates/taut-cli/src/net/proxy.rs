@@ -166,7 +166,7 @@ impl ProxyArgs {
                 let options = ListenOptions { conn: self.options(), ..ListenOptions::default() };
                 let listener = taut::TcpListener::bind_with(stack, at, options)
                     .with_context(|| format!("cannot listen on {at}"))?;
-                all.spawn(server.proxy(listener, Arc::new(HostSockets), login.cloned()));
+                all.spawn(server.proxy(listener, Arc::new(HostSockets::default()), login.cloned()));
                 serving(&format!("a proxy at {at}, over the link"));
             }
             return Ok(all);

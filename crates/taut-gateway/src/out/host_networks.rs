@@ -1,5 +1,6 @@
 //! The networks that this host is in, by the addresses of its interfaces. Called by the command for rules
-//! that close them, before the sandbox does not let it look any more.
+//! that close them and for the address that flows leave from, before the sandbox does not let it look any
+//! more.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,6 +21,17 @@ pub fn host_networks() -> io::Result<Vec<IpPrefix>> {
     }
     all.dedup();
     Ok(all)
+}
+
+/// The first address of this host's interface with this name, but for link-local ones.
+///
+/// # Errors
+/// The kernel does not list addresses.
+pub fn interface_address(name: &str, is_v4: bool) -> io::Result<Option<IpAddr>> {
+    let own = getifaddrs()?.filter(|interface| interface.interface_name == name);
+    let mut all = own.filter_map(|interface| ip(&interface.address?));
+    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    Ok(all.find(|ip| ip.is_ipv4() == is_v4 && !is_local(ip)))
 }
 
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {

@@ -6,20 +6,27 @@
 //!
 //! **Reads** fill blocks (`blocks.rs`). What is long is handed to the stack as it is.
 //!
+//! **Routes decide** from which address and by which interface flows leave, unless there are some in
+//! [`HostSockets`]: pasta's `--outbound`, slirp4netns's `--outbound-addr`. This host's loopback is reached
+//! from itself, but for a guest's datagrams: one socket has them all.
+//!
 //! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere
 //! guests hear "prohibited" ([`pings_are_allowed`]).
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use taut::Refusal;
 use taut::device::sys::{tcp_info, unlock_buffers};
 use taut::taut_control::rooms::Queues;
@@ -39,8 +46,75 @@ const FIRST_WINDOW: usize = 16 << 10;
 const USUAL_WINDOW: usize = 64 << 10;
 
 /// The host's sockets, in the network namespace of the threads that use them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostSockets;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSockets {
+    /// Addresses that flows leave from, one of each family at most. Without one, routes decide.
+    pub addresses: Vec<IpAddr>,
+    /// The interfaces by which IPv4 and IPv6 leave.
+    pub interfaces: [Option<String>; 2],
+}
+
+impl HostSockets {
+    /// Looks whether this host has these addresses and interfaces.
+    ///
+    /// # Errors
+    /// It has not, or no rights: the error names it.
+    pub fn check(&self) -> io::Result<()> {
+        let named =
+            |what: &dyn Display, error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        for address in &self.addresses {
+            std::net::UdpSocket::bind((*address, 0)).map_err(|error| named(address, error))?;
+        }
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        for (any, name) in any.into_iter().zip(&self.interfaces) {
+            let Some(name) = name else { continue };
+            let any = SocketAddr::new(any, 0);
+            let socket =
+                sockets::datagrams(any).and_then(|socket| self.bind_device(&SockRef::from(&socket), any));
+            socket.map_err(|error| named(name, error))?;
+        }
+        Ok(())
+    }
+
+    /// The address of its family that flows leave from.
+    fn own(&self, to: SocketAddr) -> Option<SocketAddr> {
+        let own = self.addresses.iter().find(|own| own.is_ipv4() == to.is_ipv4())?;
+        Some(SocketAddr::new(*own, 0))
+    }
+
+    fn bind_device(&self, socket: &SockRef<'_>, to: SocketAddr) -> io::Result<()> {
+        let name = &self.interfaces[usize::from(to.is_ipv6())];
+        name.as_ref().map_or(Ok(()), |name| socket.bind_device(Some(name.as_bytes())))
+    }
+
+    /// Has a socket for this destination leave from there.
+    fn bind(&self, socket: &SockRef<'_>, to: SocketAddr) -> io::Result<()> {
+        if to.ip().is_loopback() {
+            return Ok(());
+        }
+        self.bind_device(socket, to)?;
+        self.own(to).map_or(Ok(()), |own| socket.bind(&own.into()))
+    }
+
+    /// A socket for a connection to this address.
+    pub(crate) fn stream(&self, to: SocketAddr) -> io::Result<TcpSocket> {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if self.own(to).is_some() {
+            // A port may have a connection to each destination.
+            setsockopt(&socket, IpBindAddressNoPort, &true)?;
+        }
+        self.bind(&SockRef::from(&socket), to)?;
+        Ok(socket)
+    }
+
+    /// A socket for a question to this name server.
+    pub(crate) fn question(&self, to: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None)?;
+        socket.set_nonblocking(true)?;
+        self.bind(&SockRef::from(&socket), to)?;
+        UdpSocket::from_std(socket.into())
+    }
+}
 
 impl WayOut for HostSockets {
     type Stream = TcpStream;
@@ -48,18 +122,23 @@ impl WayOut for HostSockets {
     type Pings = HostPings;
 
     async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
-        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        let socket = self.stream(to)?;
         prepare(&SockRef::from(&socket))?;
         connected(socket, to).await
     }
 
     fn datagrams(&self, like: SocketAddr) -> io::Result<UdpSocket> {
-        UdpSocket::from_std(sockets::datagrams(any_port(like))?.into())
+        let socket = sockets::datagrams(self.own(like).unwrap_or_else(|| any_port(like)))?;
+        self.bind_device(&SockRef::from(&socket), like)?;
+        UdpSocket::from_std(socket.into())
     }
 
     fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
+        let socket = sockets::ping_socket(to)?;
+        self.bind(&SockRef::from(&socket), SocketAddr::new(to, 0))?;
+        sockets::connect_pings(&socket, to)?;
         // A socket for datagrams like any other, as far as sending and receiving go.
-        Ok(HostPings { socket: UdpSocket::from_std(sockets::pings(to)?.into())?, is_v4: to.is_ipv4() })
+        Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
     }
 }
 

@@ -45,7 +45,7 @@ pub struct HttpConnect {
 
 /// The proxy's own failure must not look like the destination's.
 async fn to_proxy(proxy: SocketAddr) -> io::Result<TcpStream> {
-    HostSockets.connect(proxy).await.map_err(|error| match error.kind() {
+    HostSockets::default().connect(proxy).await.map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => error,
         _ if error.raw_os_error().is_some_and(|_| crate::failure(&error) == crate::Failure::NoResources) => {
             error

@@ -58,10 +58,14 @@ pub fn datagrams(at: SocketAddr) -> io::Result<Socket> {
 /// [`io::ErrorKind::PermissionDenied`] if this host does not let this user ping; those of `socket(2)`.
 pub fn pings(to: IpAddr) -> io::Result<Socket> {
     let socket = ping_socket(to)?;
-    socket.set_nonblocking(true)?;
-    icmp_errors::ask(&socket, to.is_ipv4())?;
-    socket.connect(&SocketAddr::new(to, 0).into())?;
+    connect_pings(&socket, to)?;
     Ok(socket)
+}
+
+pub(crate) fn connect_pings(socket: &Socket, to: IpAddr) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    icmp_errors::ask(socket, to.is_ipv4())?;
+    socket.connect(&SocketAddr::new(to, 0).into())
 }
 
 pub(crate) fn ping_socket(to: IpAddr) -> io::Result<Socket> {

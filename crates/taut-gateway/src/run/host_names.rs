@@ -32,7 +32,7 @@ impl HostNames {
         let (v6, v4) = tokio::join!(of(dns::AAAA), of(dns::A));
         let mut found: Vec<IpAddr> = [v6, v4].into_iter().flatten().flatten().collect();
         // Any port will do.
-        found.sort_by_key(|ip| rank(*ip, HostSockets.source(SocketAddr::new(*ip, 9))));
+        found.sort_by_key(|ip| rank(*ip, HostSockets::default().source(SocketAddr::new(*ip, 9))));
         if found.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("no address of {name} was found")));
         }

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use taut::{IncomingFlow, Stack, TcpStream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -25,6 +24,7 @@ use crate::logic::dns::{self, PATIENCE};
 use crate::logic::flow::{Failure, NextStep, Side};
 use crate::logic::questions::{Question, QuestionId, Tries};
 use crate::logic::rules::any_port;
+use crate::out::host_sockets::HostSockets;
 use crate::run::host_files::{Hosts, ResolvConf, Watched};
 use crate::run::server::{Handle, Server};
 use crate::sandbox::Caller;
@@ -50,12 +50,15 @@ pub struct Resolver {
     /// The stack by which the servers are reached; without one, the host's sockets. Of a zone transfer, it
     /// carries the first message.
     pub over: Option<Stack>,
+    /// How the host reaches them.
+    pub by: HostSockets,
 }
 
 impl Default for Resolver {
     fn default() -> Self {
         let (resolv_conf, hosts) = ("/etc/resolv.conf".into(), "/etc/hosts".into());
-        Self { servers: Vec::new(), resolv_conf, hosts, outside: None, over: None }
+        let by = HostSockets::default();
+        Self { servers: Vec::new(), resolv_conf, hosts, outside: None, over: None, by }
     }
 }
 
@@ -63,6 +66,7 @@ impl Default for Resolver {
 pub(crate) struct NameService {
     servers: Vec<SocketAddr>,
     over: Option<Stack>,
+    by: HostSockets,
     // Of a sandbox, there is one each: the process outside opens a file once.
     resolv_conf: Arc<Watched<ResolvConf>>,
     hosts: Arc<Watched<Hosts>>,
@@ -70,20 +74,20 @@ pub(crate) struct NameService {
 
 impl NameService {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        let Resolver { servers, resolv_conf, hosts, outside, over } = resolver;
+        let Resolver { servers, resolv_conf, hosts, outside, over, by } = resolver;
         if let Some(caller) = outside {
             let hosts = Watched::outside(Arc::clone(&caller), Known::Hosts, Hosts::read);
             let resolv_conf = Watched::outside(caller, Known::ResolvConf, ResolvConf::read);
-            return Self { servers, over, resolv_conf: resolv_conf.into(), hosts: hosts.into() };
+            return Self { servers, over, by, resolv_conf: resolv_conf.into(), hosts: hosts.into() };
         }
         let resolv_conf = Watched::new(resolv_conf, ResolvConf::read).into();
-        Self { servers, over, resolv_conf, hosts: Watched::new(hosts, Hosts::read).into() }
+        Self { servers, over, by, resolv_conf, hosts: Watched::new(hosts, Hosts::read).into() }
     }
 
     /// The host's own servers, by its own sockets, with the same files.
     pub(crate) fn of_host(&self) -> Self {
         let (resolv_conf, hosts) = (Arc::clone(&self.resolv_conf), Arc::clone(&self.hosts));
-        Self { servers: Vec::new(), over: None, resolv_conf, hosts }
+        Self { servers: Vec::new(), over: None, by: HostSockets::default(), resolv_conf, hosts }
     }
 
     fn servers(&self) -> Vec<SocketAddr> {
@@ -219,7 +223,7 @@ async fn over_datagrams(
     address: SocketAddr,
     question: &[u8],
 ) -> io::Result<Reply> {
-    let socket = UdpSocket::bind(any_port(address)).await?;
+    let socket = server.names().by.question(address)?;
     socket.connect(address).await?;
     exchange!(socket, server, id, question)
 }
@@ -255,7 +259,7 @@ async fn over_stream(
     address: SocketAddr,
     question: &[u8],
 ) -> io::Result<Reply> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let mut stream = server.names().by.stream(address)?.connect(address).await?;
     stream.write_all(&framed(question)).await?;
     let answer = message(&mut stream).await?;
     if server.reply(id, &answer) {

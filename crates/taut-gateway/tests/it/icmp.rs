@@ -183,7 +183,7 @@ fn check(world: &World) {
 
 #[test]
 fn gw_82_what_routers_beyond_say_of_datagrams_the_guest_hears() {
-    let Some(world) = World::by(|_| HostSockets) else { return };
+    let Some(world) = World::by(|_| HostSockets::default()) else { return };
     check(&world);
 }
 

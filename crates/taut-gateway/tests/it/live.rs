@@ -43,7 +43,7 @@ pub(crate) struct World {
 impl World {
     /// `None`, with a message, if live tests cannot run.
     pub(crate) fn new(settings: Settings, resolver: Resolver, forwards: &[Forward]) -> Option<Self> {
-        Self::by(settings, resolver, forwards, |_| HostSockets)
+        Self::by(settings, resolver, forwards, |_| HostSockets::default())
     }
 
     /// The same by another way out, which is made in the far namespace.

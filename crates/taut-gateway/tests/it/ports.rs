@@ -68,7 +68,7 @@ impl World {
     }
 
     fn plain(settings: Settings) -> Option<Self> {
-        Self::by(settings, |_| HostSockets)
+        Self::by(settings, |_| HostSockets::default())
     }
 
     fn server(&self, ip: &str) -> UdpSocket {

@@ -463,8 +463,15 @@ fn px_11_clients_over_the_link_go_out_by_the_host() {
     near.run("ip route add local 10.60.0.0/16 dev lo").unwrap();
     let listener = taut::TcpListener::bind_with(&stack, at(STACK, PORT), taut::ListenOptions::default());
     let listener = listener.unwrap();
-    let world =
-        World::by(near, far, Settings::default(), Resolver::default(), move || listener, HostSockets, None);
+    let world = World::by(
+        near,
+        far,
+        Settings::default(),
+        Resolver::default(),
+        move || listener,
+        HostSockets::default(),
+        None,
+    );
     let server = world.near.enter(|| TcpListener::bind(("10.60.0.1", 0))).unwrap().unwrap();
     let target = server.local_addr().unwrap();
     let ask = |target: SocketAddr| -> (String, TcpStream) {
@@ -547,8 +554,15 @@ fn px_18_a_client_over_the_link_that_leaves_ends_the_dialling() {
     near.run("ip route add 10.53.0.0/16 dev lo").unwrap();
     let listener = taut::TcpListener::bind_with(&stack, at(STACK, PORT), taut::ListenOptions::default());
     let listener = listener.unwrap();
-    let world =
-        World::by(near, far, Settings::default(), Resolver::default(), move || listener, HostSockets, None);
+    let world = World::by(
+        near,
+        far,
+        Settings::default(),
+        Resolver::default(),
+        move || listener,
+        HostSockets::default(),
+        None,
+    );
     let connect = || patient(world.far.enter(|| TcpStream::connect(at(STACK, PORT))).unwrap().unwrap());
     // State 2 in the kernel's table: SYN-SENT.
     let dialling = || {

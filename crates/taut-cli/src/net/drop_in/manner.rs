@@ -26,8 +26,8 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use taut::device::sys::{Forked, exit_now, fork_alone, inherited};
-use taut_gateway::listen_at;
 use taut_gateway::sandbox::{Caller, Notify};
+use taut_gateway::{HostSockets, listen_at};
 use tokio::sync::oneshot;
 
 /// Clients of the API that may wait.
@@ -40,6 +40,8 @@ pub(crate) struct Manner {
     pub dns_at: Vec<IpAddr>,
     /// Addresses of the guest's network that are others of the host's.
     pub mapped: Vec<(IpAddr, IpAddr)>,
+    /// From where flows leave this host.
+    pub by: HostSockets,
     /// The file of the user namespace that is entered before the guest's network namespace.
     pub user: Option<String>,
     /// The namespace whose end is the gateway's.

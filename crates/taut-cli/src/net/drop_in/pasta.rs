@@ -48,6 +48,9 @@ const ROWS: &[Row] = &[
     row(' ', "no-map-gw", To::Flag(|to| to.no_host_loopback = true), "close the host's loopback"),
     row(' ', "map-host-loopback", To::Value(map_host_loopback), "the host's loopback at this address"),
     row(' ', "map-guest-addr", To::Value(map_guest_addr), "this host at this address"),
+    row('o', "outbound", To::Value(outbound), "address of this host that flows leave from"),
+    row(' ', "outbound-if4", To::Value(|to, name| interface(to, 0, name)), "interface that IPv4 leaves by"),
+    row(' ', "outbound-if6", To::Value(|to, name| interface(to, 1, name)), "interface that IPv6 leaves by"),
     row('4', "ipv4-only", To::Flag(|to| to.only_v4 = true), "IPv4 only"),
     row('6', "ipv6-only", To::Flag(|to| to.only_v6 = true), "IPv6 only"),
     row('t', "tcp-ports", To::Value(|to, spec| ports(to, "-t", spec)), "ports of the host to the guest"),
@@ -192,6 +195,16 @@ fn map_guest_addr(to: &mut Translated, address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn outbound(to: &mut Translated, address: &str) -> anyhow::Result<()> {
+    to.leave_from(address.parse().with_context(|| format!("{address} is not an address"))?);
+    Ok(())
+}
+
+fn interface(to: &mut Translated, family: usize, name: &str) -> anyhow::Result<()> {
+    to.manner.by.interfaces[family] = Some(name.to_owned());
+    Ok(())
+}
+
 fn netns(to: &mut Translated, place: &str) -> anyhow::Result<()> {
     to.netns = Some(if place.contains('/') { place.to_owned() } else { format!("/run/netns/{place}") });
     Ok(())
@@ -286,6 +299,17 @@ mod tests {
             let error = format!("{:#}", words(line).unwrap_err());
             assert!(error.contains(why), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn gw_222_where_flows_leave_from() {
+        let by =
+            words("-f -o 192.0.2.1 -o 2001:db8::1 -o 192.0.2.2 --outbound-if4 eth0 --outbound-if6=eth1 1");
+        let by = by.unwrap().manner.by;
+        assert_eq!(by.addresses, ["2001:db8::1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap()));
+        assert_eq!(by.interfaces, ["eth0", "eth1"].map(|name| Some(name.to_owned())));
+        let error = format!("{:#}", words("-o eth0 1").unwrap_err());
+        assert!(error.contains("--outbound: eth0 is not an address"), "{error}");
     }
 
     #[test]

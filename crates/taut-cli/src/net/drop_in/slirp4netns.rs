@@ -1,10 +1,12 @@
 //! `slirp4netns` by name: its command line in the words of `taut gateway`, as `pasta.rs` has pasta's. Podman
 //! looks for the names of options in the text of `--help`. Called by `mod.rs`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use taut::device::Cidr;
+use taut_gateway::interface_address;
 
 use super::words::{Row, To, Translated, help, translate};
 
@@ -28,6 +30,13 @@ const ROWS: &[Row] = &[
     row(' ', "userns-path", To::Value(Translated::user), "enter this user namespace first"),
     row(' ', "enable-sandbox", To::Nothing, "nothing: always"),
     row(' ', "enable-seccomp", To::Nothing, "nothing: always"),
+    row(
+        ' ',
+        "outbound-addr",
+        To::Value(|to, text| outbound(to, text, true)),
+        "IPv4 address or interface of this host",
+    ),
+    row(' ', "outbound-addr6", To::Value(|to, text| outbound(to, text, false)), "the same for IPv6"),
     row(' ', "disable-dns", To::Flag(|to| to.no_dns = true), "no name server at the network's third address"),
     row(' ', "target-type", To::Value(target_type), "netns only"),
 ];
@@ -117,6 +126,20 @@ fn api_socket(to: &mut Translated, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Flows leave from this address, or from the first one of this interface.
+fn outbound(to: &mut Translated, text: &str, is_v4: bool) -> anyhow::Result<()> {
+    let kind = if is_v4 { "IPv4" } else { "IPv6" };
+    let address = match text.parse() {
+        Ok(address) => Some(address),
+        Err(_) => interface_address(text, is_v4)?,
+    };
+    let address = address.filter(|address: &IpAddr| address.is_ipv4() == is_v4);
+    to.leave_from(address.with_context(|| {
+        format!("{text} is neither an {kind} address nor an interface of this host that has one")
+    })?);
+    Ok(())
+}
+
 fn netns_type(_: &mut Translated, kind: &str) -> anyhow::Result<()> {
     // A path has a slash, so each is known by itself.
     if ["path", "pid"].contains(&kind) { Ok(()) } else { bail!("{kind} is neither path nor pid") }
@@ -170,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn gw_222_where_flows_leave_from() {
+        let by = |line: &str| words(line).map(|to| to.manner.by.addresses);
+        let all = by("--outbound-addr6=2001:db8::1 --outbound-addr 192.0.2.1 --outbound-addr=lo 1").unwrap();
+        assert_eq!(all, ["2001:db8::1", "127.0.0.1"].map(|text| text.parse::<IpAddr>().unwrap()));
+        for line in
+            ["--outbound-addr=2001:db8::1 1", "--outbound-addr6 192.0.2.1 1", "--outbound-addr=nowhere0 1"]
+        {
+            let error = format!("{:#}", by(line).unwrap_err());
+            assert!(error.contains("is neither an IPv"), "{line}: {error}");
+        }
+    }
+
+    #[test]
     fn gw_193_other_lines() {
         let to = words("--cidr 10.9.0.0/16 -a /tmp/api --disable-dns 4711").unwrap();
         let expected = "--guest 10.9.0.100/16 --gateway 10.9.0.2 --mtu 1500 --host-loopback --interface tap0 --netns 4711";
@@ -178,7 +214,6 @@ mod tests {
         for (line, named) in [
             ("", "a namespace"),
             ("1 tap0 more", "a namespace"),
-            ("--outbound-addr=192.0.2.1 1", "--outbound-addr has no equivalent"),
             ("--macaddress=02:00:00:00:00:01 1", "--macaddress has no equivalent"),
             ("--target-type=bess /x", "--target-type: bess has no equivalent"),
             ("--cidr 10.0.2.0/26 1", "at most 25 bits"),

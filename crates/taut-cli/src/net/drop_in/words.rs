@@ -68,6 +68,12 @@ impl Translated {
         Ok(())
     }
 
+    /// Flows leave from this address: of each family, the last one that is given.
+    pub(super) fn leave_from(&mut self, own: IpAddr) {
+        self.manner.by.addresses.retain(|other| other.is_ipv4() != own.is_ipv4());
+        self.manner.by.addresses.push(own);
+    }
+
     pub(super) fn add(&mut self, words: &[&str]) {
         self.words.extend(words.iter().map(ToString::to_string));
     }

@@ -1,14 +1,16 @@
-//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195 and 252 of
+//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195, 223 and 252 of
 //! `docs/spec/gateway.md`.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
-use taut_testbed::eventually;
+use taut_testbed::{Kernel, Subnet, eventually};
 
 use super::gateway_operations::{SERVER, lab};
 use super::support::{Lab, taut};
@@ -279,4 +281,125 @@ fn gw_252_a_user_namespace_is_entered_and_the_loopback_is_at_an_address() {
     container.signal("KILL");
     container.wait();
     assert_eq!(running.wait(), Some(0));
+}
+
+/// A server at port 7000 of this address, by TCP and UDP, that notes its clients' addresses and returns what
+/// they send: a query of DNS as REFUSED.
+fn noting(kernel: &Kernel, at: &str, seen: &Arc<Mutex<BTreeSet<String>>>) {
+    let (listener, socket) = kernel
+        .enter(|| (TcpListener::bind((at, 7_000)).unwrap(), UdpSocket::bind((at, 7_000)).unwrap()))
+        .unwrap();
+    let note =
+        |seen: &Mutex<BTreeSet<String>>, from: SocketAddr| seen.lock().unwrap().insert(from.ip().to_string());
+    let by_stream = Arc::clone(seen);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, from)) = listener.accept() {
+            note(&by_stream, from);
+            let mut message = [0; 2_000];
+            let len = stream.read(&mut message).unwrap_or(0);
+            if len > 14 {
+                (message[4], message[5]) = (0x80, 5);
+            }
+            _ = stream.write_all(&message[..len]);
+        }
+    });
+    let by_datagram = Arc::clone(seen);
+    std::thread::spawn(move || {
+        let mut message = [0; 2_000];
+        while let Ok((len, from)) = socket.recv_from(&mut message) {
+            note(&by_datagram, from);
+            if len > 12 {
+                (message[2], message[3]) = (0x80, 5);
+            }
+            _ = socket.send_to(&message[..len], from);
+        }
+    });
+}
+
+/// Sends and receives a byte by TCP and by UDP.
+const SEND: &str = "import socket,sys\n\
+    for at in sys.argv[1:]:\n \
+     s=socket.create_connection((at,7000),20); u=socket.socket(s.family,socket.SOCK_DGRAM); u.settimeout(20)\n \
+     u.connect((at,7000)); u.send(b'x'); s.send(b'x'); print((s.recv(9)+u.recv(9)).decode(),end='')";
+
+#[test]
+fn gw_223_flows_leave_from_an_address_or_by_an_interface() {
+    let programs = ["unshare", "nsenter", "umount", "python3", "ping", "dig"];
+    let Some(lab) = lab("drop-in-outbound", &programs) else { return };
+    let far = Kernel::new().unwrap();
+    // veth0 leads to the far end, wan0 nowhere.
+    lab.kernel.veth(&far, Subnet(77), 1500).unwrap();
+    for line in [
+        "address add 10.77.0.9/24 dev veth0",
+        "address add fd4d::9/64 dev veth0 nodad",
+        "link add wan0 type veth peer name wan1",
+        "link set wan0 up",
+        "link set wan1 up",
+        "address add 10.78.0.9/24 dev wan0",
+        "address add fd78::9/64 dev wan0 nodad",
+        // A guest has IPv6 if this host has.
+        "route add default via fd4d::1",
+        "route add 203.0.113.0/24 dev wan0 metric 1",
+        "route add 203.0.113.0/24 via 10.77.0.1 metric 2",
+        "route add 2001:db8::/64 dev wan0 metric 1",
+        "route add 2001:db8::/64 via fd4d::1 metric 2",
+    ] {
+        lab.kernel.run(&format!("ip {line}")).unwrap();
+    }
+    lab.kernel.set_sysctl("ping_group_range", "0 2147483647").unwrap();
+    for line in [
+        "address add 203.0.113.1/32 dev lo",
+        "address add 2001:db8::1/128 dev lo nodad",
+        "route add 10.78.0.0/24 via 10.77.0.2",
+        "route add fd78::/64 via fd4d::2",
+        // By default, flows come from there: no answer arrives.
+        "route add blackhole 10.77.0.2/32",
+    ] {
+        far.run(&format!("ip {line}")).unwrap();
+    }
+    let seen = Arc::<Mutex<BTreeSet<String>>>::default();
+    for at in ["10.77.0.1", "fd4d::1", "203.0.113.1", "2001:db8::1"] {
+        noting(&far, at, &seen);
+    }
+    let taken = || std::mem::take(&mut *seen.lock().unwrap()).into_iter().collect::<Vec<_>>();
+    // Connections, datagrams, a ping, queries to the name server.
+    let all = "python3 -c \"$0\" 10.77.0.1 fd4d::1; ping -q -c 1 -W 20 10.77.0.1 >&2 && echo ' ping'; \
+               for how in +notcp +tcp; do dig $how +tries=1 +time=20 @169.254.1.1 www.example | grep -o 'status.*,'; done";
+    let words = ["pasta", "-o", "10.77.0.9", "-o", "fd4d::9", "--no-map-gw", "--dns-forward", "169.254.1.1"];
+    let words = [&words[..], &["--dns-host", "10.77.0.1:7000", "--", "sh", "-c", all, SEND]].concat();
+    let output = lab.output(taut(&words).stdin(Stdio::null()));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text, "xxxx ping\nstatus: REFUSED,\nstatus: REFUSED,\n", "{}", said(&output));
+    assert_eq!(taken(), ["10.77.0.9", "fd4d::9"]);
+    // The address of an interface, and still the route's way.
+    let namespace = Namespace::new(&lab, "netns-3");
+    let mut slirp = taut(&["slirp4netns", "--outbound-addr=wan0", "--outbound-addr6=wan0", "--enable-ipv6"]);
+    let mut running = lab.spawn(slirp.arg(&namespace.0).arg("tap0").stdin(Stdio::null()));
+    let sent = format!("python3 -c \"{SEND}\" 10.77.0.1 fd4d::1");
+    eventually("the gateway serves", || namespace.run(&sent) == "xxxx");
+    assert_eq!(taken(), ["10.78.0.9", "fd78::9"]);
+    namespace.remove();
+    assert_eq!(running.wait(), Some(0));
+    // An interface, where routes say another one.
+    far.run("ip route delete blackhole 10.77.0.2/32").unwrap();
+    let words =
+        ["pasta", "--outbound-if4", "veth0", "--outbound-if6", "veth0", "--no-map-gw", "--", "python3", "-c"];
+    let words = [&words[..], &[SEND, "203.0.113.1", "2001:db8::1"]].concat();
+    let output = lab.output(taut(&words).stdin(Stdio::null()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "xxxx", "{}", said(&output));
+    let own = ["10.77.0.2", "10.77.0.9", "fd4d::2", "fd4d::9"];
+    assert!(taken().iter().all(|from| own.contains(&from.as_str())));
+    // One that this host has not, and another way out.
+    std::fs::create_dir(lab.dir.join("taut")).unwrap();
+    std::fs::write(lab.dir.join("taut/gateway.toml"), "out = \"socks5://127.0.0.1:1\"\n").unwrap();
+    for (words, home, why) in [
+        (["-o", "192.0.2.77"], "/nonexistent", "192.0.2.77: "),
+        (["--outbound-if6", "nowhere0"], "/nonexistent", "nowhere0: "),
+        (["-o", "10.77.0.9"], lab.dir.to_str().unwrap(), "configuration file"),
+    ] {
+        let words = [&["pasta"][..], &words, &["--", "true"]].concat();
+        let output = lab.output(taut(&words).env("XDG_CONFIG_HOME", home).stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said(&output).contains(why), "{words:?}: {}", said(&output));
+    }
 }

@@ -19,14 +19,14 @@ where
     type Pings = HostPings;
 
     async fn connect(&self, _: SocketAddr) -> io::Result<S> {
-        Ok(self.1(HostSockets.connect(self.0).await?))
+        Ok(self.1(HostSockets::default().connect(self.0).await?))
     }
 
     fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
-        HostSockets.datagrams(to)
+        HostSockets::default().datagrams(to)
     }
 
     fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
-        HostSockets.pings(to)
+        HostSockets::default().pings(to)
     }
 }
