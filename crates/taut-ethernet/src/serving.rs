@@ -380,8 +380,18 @@ impl<P> Ethernet<P> {
     /// The addresses that clients on the link have leased from this host.
     #[must_use]
     pub fn leases(&self, now: Instant) -> Vec<Leased> {
-        let server = self.serving.as_ref().and_then(|serving| serving.leases.as_ref());
-        server.map_or_else(Vec::new, |server| server.leased(now).collect())
+        let Some((serving, server)) =
+            self.serving.as_ref().and_then(|serving| Some((serving, serving.leases.as_ref()?)))
+        else {
+            return Vec::new();
+        };
+        let prefix = serving.managed_prefix();
+        let address_v6 = |station: Mac| {
+            let address = v6::address_of(prefix?, station);
+            let port = self.switch.owner(address.into())?;
+            (self.switch.port_of(station) == Some(port)).then_some(address)
+        };
+        server.leased(now).map(|lease| Leased { address_v6: address_v6(lease.station), ..lease }).collect()
     }
 
     /// Takes a packet of IPv4 that is a client's message for this host. Others are left to the stack.

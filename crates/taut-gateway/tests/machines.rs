@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use taut::device::packet::Mac;
 use taut::device::{FixedLease, Frames, FramesOptions, SearchDomains};
+use taut::network::{Network, NetworkChange};
 use taut::{DatagramOptions, PingSocket, Stack, blocking};
 use taut_gateway::{
     Amounts, ClientAddress, HostSockets, Live, MachineEvent, MachineLog, MachineNetwork, Machines, Resolver,
@@ -427,16 +428,21 @@ fn echo_in(stack: &Stack) {
 
 /// The last byte of the address of IPv4 that the gateway's name server gives a name.
 fn address_of(stack: &Stack, own: &str, name: &str) -> Option<u8> {
+    answer(stack, (own, "10.0.0.2:53"), name, 1)
+}
+
+/// The same of an address of this type (RFC 1035 §3.2.2, RFC 3596 §2.1).
+fn answer(stack: &Stack, (own, server): (&str, &str), name: &str, kind: u8) -> Option<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let socket = taut::UdpSocket::bind(stack, own).await.unwrap();
-        // RFC 1035 §4.1: one question of type A, class IN.
+        // RFC 1035 §4.1: one question, class IN.
         let mut ask = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0".to_vec();
         for label in name.split('.') {
             ask.extend([&[label.len() as u8], label.as_bytes()].concat());
         }
-        ask.extend([0, 0, 1, 0, 1]);
-        socket.send_to(&ask, "10.0.0.2:53").await.unwrap();
+        ask.extend([0, 0, kind, 0, 1]);
+        socket.send_to(&ask, server).await.unwrap();
         let mut got = vec![0; 512];
         let (len, _) = tokio::time::timeout(PATIENCE, socket.recv_from(&mut got)).await.unwrap().unwrap();
         (got[7] == 1).then(|| got[len - 1])
@@ -492,6 +498,24 @@ fn gw_265_machines_at_one_socket_reach_each_other_and_go_one_by_one() {
     drop(more);
     eventually("they are gone", || world.heard("0 gone") == 2 + 14);
     there_and_back(&a, far, 1 << 20);
+}
+
+#[test]
+fn gw_275_a_machines_name_has_the_address_of_ipv6_that_it_got() {
+    let Some(world) = World::new("machines-275", &[VmSocket::Stream]) else { return };
+    let (a, _cable_a) = beside(&world, Mac([2, 0, 0, 0, 0, 0x0a]), 15);
+    let (b, _cable_b) = beside(&world, WEB, 40);
+    echo_in(&b);
+    let of_web = || answer(&a, ("10.0.0.15:0", "10.0.0.2:53"), "web", 28);
+    // It has made one by itself, and then one of its station, as DHCP gives it (GW-270).
+    assert_eq!(of_web(), None);
+    let own = "fd74::dc6:200:0:77".parse().unwrap();
+    b.change_network(NetworkChange::AddAddress(Network { address: own, prefix: 64 })).unwrap();
+    assert_eq!(b.wait_for_address(Some(own), PATIENCE), Some(own));
+    let first = answer(&b, ("[fd74::dc6:200:0:77]:0", "[fd74::2]:53"), "host.home.arpa", 28);
+    assert_eq!((first, of_web()), (Some(2), Some(0x77)));
+    assert_eq!(address_of(&a, "10.0.0.15:0", "web"), Some(40));
+    there_and_back(&a, at("fd74::dc6:200:0:77", 7_000), 1_000);
 }
 
 /// A broadcast of this station, for an address (RFC 826).

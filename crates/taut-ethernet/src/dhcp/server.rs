@@ -30,7 +30,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{DhcpAnswer, DhcpAsked, DhcpKind, Mac};
 
@@ -120,6 +120,8 @@ pub struct Leased {
     pub ends_in: Duration,
     /// Its host's name, in small letters, which no other lease has.
     pub name: Option<String>,
+    /// The address of IPv6 that the station has by DHCP, once it has used it.
+    pub address_v6: Option<Ipv6Addr>,
 }
 
 #[derive(Debug)]
@@ -298,7 +300,8 @@ impl LeaseServer {
     pub(crate) fn leased(&self, now: Instant) -> impl Iterator<Item = Leased> {
         let leased = move |place: &Place| {
             let (station, name) = (place.lessee(now)?, place.name.clone());
-            Some(Leased { address: place.address, station, ends_in: place.until.since(now), name })
+            let (address, ends_in) = (place.address, place.until.since(now));
+            Some(Leased { address, station, ends_in, name, address_v6: None })
         };
         self.places.iter().filter_map(leased)
     }

@@ -1,5 +1,5 @@
-//! The server of DHCP for IPv6: the statements GW-270 to 272 of docs/spec/gateway.md. Messages are written by
-//! hand, by the places of RFC 8415 §8, §21.
+//! The server of DHCP for IPv6: the statements GW-270 to 272 and 275 of docs/spec/gateway.md. Messages are
+//! written by hand, by the places of RFC 8415 §8, §21.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,7 +7,9 @@ use taut_core::Instant;
 use taut_ethernet::{Arrival, Boot, Ethernet, EthernetConfig, PortId, Refused, Services, Way};
 use taut_wire::{Ecn, EthernetHeader, IpHeader, Mac, UdpHeader, ether_type, udp};
 
-use super::services::{Host, SERVER, network, services, station, v6};
+use super::services::{
+    ACK, DISCOVER, Host, OFFER, REQUEST as REQUEST_V4, SERVER, network, said, services, station, v4, v6,
+};
 
 const SOLICIT: u8 = 1;
 const ADVERTISE: u8 = 2;
@@ -243,4 +245,27 @@ fn gw_272_an_address_by_dhcp_is_of_no_other_port() {
     assert_eq!(at(a, &from(1, FIRST)), Way::Everybody);
     assert_eq!(at(b, &from(2, FIRST)), Way::Refused(Refused::Address(FIRST.parse().unwrap())));
     assert_eq!(at(b, &from(2, SECOND)), Way::Everybody);
+}
+
+#[test]
+fn gw_275_a_lease_has_the_address_of_ipv6_that_its_station_uses() {
+    let mut host = host(true);
+    let (a, b) = (PortId(1), PortId(2));
+    assert!(host.link.plug(a) && host.link.plug(b));
+    let from =
+        |number, src: &str| frame_between(station(number), (src, "ff02::fb"), (5_353, 5_353), b"hello");
+    for (number, address) in [(1, "10.0.2.15"), (2, "10.0.2.16")] {
+        assert_eq!(host.told(&said(DISCOVER, number)), Some((OFFER, v4(address))));
+        assert_eq!(host.told(&said(REQUEST_V4, number).wants(address)), Some((ACK, v4(address))));
+    }
+    let mut uses = |port, frame: &[u8]| {
+        host.link.switch_frame(host.now, port, frame);
+        let leases = host.link.leases(host.now);
+        leases.iter().map(|lease| lease.address_v6).collect::<Vec<_>>()
+    };
+    // The first one's, by the second; one that it has made by itself; its own.
+    assert_eq!(uses(b, &from(2, FIRST)), [None, None]);
+    assert_eq!(uses(a, &from(1, "fd74:6175:7400::99")), [None, None]);
+    assert_eq!(uses(b, &from(2, SECOND)), [None, Some(v6(SECOND))]);
+    assert_eq!(uses(a, &from(1, FIRST)), [Some(v6(FIRST)), Some(v6(SECOND))]);
 }

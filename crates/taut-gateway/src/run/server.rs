@@ -295,7 +295,11 @@ impl Server {
     pub(crate) fn question(&self, from: IpAddr, message: &[u8]) -> Question {
         let leases: Vec<Leased> = self.machines().iter().flat_map(|(_, leases)| leases.get()).collect();
         self.with_machine(from, |gateway, now| {
-            let named = leases.into_iter().filter_map(|lease| Some((lease.name?, lease.address.into())));
+            let named = leases.into_iter().flat_map(|lease| {
+                let all = [Some(lease.address.into()), lease.address_v6.map(IpAddr::from)];
+                let name = lease.name;
+                all.into_iter().flatten().filter_map(move |address| Some((name.clone()?, address)))
+            });
             gateway.set_hosts(named.collect::<Hosts>());
             gateway.question(now, from, message)
         })
