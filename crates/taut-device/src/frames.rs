@@ -41,6 +41,7 @@ use taut_ethernet::{Ethernet, EthernetConfig, Leased, Services};
 use taut_wire::Mac;
 
 use crate::cidr::Cidr;
+use crate::interface::Interface;
 use crate::packet::{ethernet_config, random_seed};
 use crate::tun::{Tun, TunOptions};
 use carrier::{Carrier, Connected};
@@ -280,6 +281,16 @@ impl From<Frames> for Device {
         let Frames { shared, caps, .. } = frames;
         Self::new(caps, tx::FramesTx::new(Arc::clone(&shared)), rx::FramesRx::new(shared))
     }
+}
+
+/// Opens the TAP interface `name`, which exists and is free, for [`from_descriptor`], maybe in another
+/// process. The interface is left as it is.
+///
+/// # Errors
+/// Those of [`Frames::tap`]; [`io::ErrorKind::NotFound`] if there is none.
+pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    Interface::open(name)?;
+    Ok(tap::open(name, u16::MAX, true)?.file.into())
 }
 
 /// The device behind a descriptor that another program has opened and handed in: a TUN or TAP (Android's `VpnService`, a

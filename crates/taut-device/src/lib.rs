@@ -49,7 +49,7 @@ pub use channel::SystemTun;
 pub use channel::{FarEnd, Parcel, channel};
 pub use cidr::{Cidr, CidrError};
 #[cfg(target_os = "linux")]
-pub use frames::{Frames, FramesOptions, from_descriptor};
+pub use frames::{Frames, FramesOptions, from_descriptor, open_tap};
 #[cfg(target_os = "linux")]
 pub use interface::Interface;
 #[cfg(target_os = "linux")]

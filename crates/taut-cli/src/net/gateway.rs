@@ -408,7 +408,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         }
         let builder = observed(&live, way.tunnel(), control.apply(builder)?);
         let stack = match &namespace {
-            Some(namespace) => namespace.stack(builder)?,
+            Some(namespace) => namespace.stack(builder, &args.manner().on_link(&pairs))?,
             None => builder.build_tokio()?,
         };
         let mut tasks = tokio::task::JoinSet::new();

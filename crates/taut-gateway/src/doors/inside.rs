@@ -35,7 +35,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use taut::device::{Cidr, Interface, Tun, TunOptions};
+use taut::device::{Cidr, Interface, Tun, TunOptions, open_tap};
 
 use crate::doors::loopback;
 use crate::doors::resolv_conf::{self, RESOLV_CONF};
@@ -252,7 +252,7 @@ fn give_names(plan: &Plan, warnings: &mut Vec<String>) -> Option<(IpAddr, u64)> 
 fn hand_over(
     gateway: &UnixStream,
     plan: &Plan,
-    tun: Tun,
+    tun: OwnedFd,
     warnings: &[String],
 ) -> io::Result<Option<UnixStream>> {
     // Without the first there is no `-u auto`, without both no way to the guest's loopback, and all else
@@ -273,7 +273,7 @@ fn refuse(gateway: &UnixStream, why: &io::Error) -> io::Result<Option<Infallible
     Ok(None)
 }
 
-fn build(plan: &Plan, warnings: &mut Vec<String>) -> io::Result<Tun> {
+fn build(plan: &Plan, warnings: &mut Vec<String>) -> io::Result<OwnedFd> {
     match &plan.enter {
         Enter::New => {
             let missing = ids::become_owner(plan.keep_user)?;
@@ -297,21 +297,31 @@ fn build(plan: &Plan, warnings: &mut Vec<String>) -> io::Result<Tun> {
     }
     // A namespace that another program has made may have left it down.
     Interface::open("lo")?.set_up()?;
-    let options = TunOptions { mtu: plan.mtu, ..TunOptions::default() };
-    let tun = Tun::open(&plan.interface, &options)?;
-    let interface = Interface::open(tun.name())?;
-    for &own in &plan.guest {
-        interface.add_address(own)?;
-        let all = if own.address().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        interface.add_route(all.parse().map_err(io::Error::other)?, None)?;
-    }
+    let descriptor = open_interface(plan)?;
     if plan.notsent_lowat > 0
         && let Err(error) = limit_unsent(plan.notsent_lowat)
     {
         // Then blocks of a bulk sender wait for longer, and all else works.
         warnings.push(format!("{NOTSENT_LOWAT} stays as it is: {error}"));
     }
-    Ok(tun)
+    Ok(descriptor)
+}
+
+/// Makes the TUN, with its addresses and routes. A TAP that is there is opened as it is: the program that has
+/// made it, such as rootlesskit, configures it, too.
+fn open_interface(plan: &Plan) -> io::Result<OwnedFd> {
+    let options = TunOptions { mtu: plan.mtu, ..TunOptions::default() };
+    let tun = match Tun::open(&plan.interface, &options) {
+        Ok(tun) => tun,
+        Err(error) => return open_tap(&plan.interface).map_err(|_| error),
+    };
+    let interface = Interface::open(tun.name())?;
+    for &own in &plan.guest {
+        interface.add_address(own)?;
+        let all = if own.address().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        interface.add_route(all.parse().map_err(io::Error::other)?, None)?;
+    }
+    tun.as_fd().try_clone_to_owned()
 }
 
 /// Sets the namespace's `tcp_notsent_lowat` unless one is set.

@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use taut::device::sys::{Forked, exit_now, fork_alone};
-use taut::device::{FramesOptions, from_descriptor};
+use taut::device::{Cidr, FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
 use crate::doors::inside::{LONGEST, Plan, forked, go, is_done};
@@ -182,13 +182,14 @@ impl Namespace {
         &self.warnings
     }
 
-    /// Builds a stack on the TUN. Must be called in a tokio runtime, whose task the stack is.
+    /// Builds a stack on the interface. Must be called in a tokio runtime, whose task the stack is. `own` are
+    /// the addresses by which the guest finds it on the link, if the interface is a TAP.
     ///
     /// # Errors
     /// Those of [`StackBuilder::build_tokio`].
-    pub fn stack(&self, builder: StackBuilder) -> io::Result<Stack> {
+    pub fn stack(&self, builder: StackBuilder, own: &[Cidr]) -> io::Result<Stack> {
         let options = FramesOptions { mtu: self.mtu, ..FramesOptions::default() };
-        builder.device(from_descriptor(self.tun.try_clone()?, &[], &options)?).build_tokio()
+        builder.device(from_descriptor(self.tun.try_clone()?, own, &options)?).build_tokio()
     }
 
     /// The TCP or UDP ports at which the guest will listen, to be read while it runs. UDP's are had once.

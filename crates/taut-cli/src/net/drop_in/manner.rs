@@ -25,6 +25,7 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use taut::device::Cidr;
 use taut::device::sys::{Forked, exit_now, fork_alone, inherited};
 use taut_gateway::sandbox::{Caller, Notify};
 use taut_gateway::{HostSockets, listen_at};
@@ -110,6 +111,12 @@ impl Manner {
         }
         *self.held() = held;
         Ok(())
+    }
+
+    /// The addresses of a gateway that stand for it on a link of Ethernet.
+    pub(crate) fn on_link(&self, pairs: &[(Cidr, Cidr)]) -> Vec<Cidr> {
+        let others = self.dns_at.iter().filter_map(|at| Cidr::new(*at, if at.is_ipv4() { 32 } else { 128 }));
+        pairs.iter().map(|(_, own)| *own).chain(others).collect()
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Held> {

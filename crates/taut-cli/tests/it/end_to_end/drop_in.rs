@@ -1,5 +1,5 @@
-//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195, 223 and 252 of
-//! `docs/spec/gateway.md`.
+//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195, 223, 224 and
+//! 252 of `docs/spec/gateway.md`.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -402,4 +402,53 @@ fn gw_223_flows_leave_from_an_address_or_by_an_interface() {
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(said(&output).contains(why), "{words:?}: {}", said(&output));
     }
+}
+
+/// A program that makes a TAP, has slirp4netns serve it, and configures it, as rootlesskit does.
+#[test]
+fn gw_224_a_tap_that_is_there_is_served_as_it_is() {
+    let Some(lab) = lab("drop-in-tap", &["unshare", "nsenter", "umount", "python3", "dig"]) else { return };
+    lab.kernel.run("ip address add 2001:db8::1/128 dev lo nodad").unwrap();
+    let seen = Arc::<Mutex<BTreeSet<String>>>::default();
+    noting(&lab.kernel, SERVER, &seen);
+    noting(&lab.kernel, "2001:db8::1", &seen);
+    let bulk = lab.kernel.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let port = bulk.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in bulk.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    let namespace = Namespace::new(&lab, "netns-4");
+    assert_eq!(namespace.run("ip tuntap add name tap0 mode tap && ip link set tap0 up"), "");
+    let log = lab.dir.join("log");
+    let words = ["--mtu=65520", "--enable-ipv6", "--disable-host-loopback"];
+    let mut slirp = taut(&[&["slirp4netns"][..], &words].concat());
+    slirp.arg(&namespace.0).arg("tap0").stdin(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let mut running = lab.spawn(&mut slirp);
+    eventually("it serves", || std::fs::read_to_string(&log).unwrap().contains("the gateway is at"));
+    assert_eq!(namespace.run("ip -o address show tap0 scope global"), "");
+    for line in [
+        "link set tap0 mtu 65520",
+        "address add 10.0.2.100/24 dev tap0",
+        "route add default via 10.0.2.2",
+        "address add fd00::100/64 dev tap0 nodad",
+        "route add default via fd00::2",
+    ] {
+        assert_eq!(namespace.run(&format!("ip {line}")), "", "{line}");
+    }
+    let sent = format!("python3 -c \"{SEND}\" {SERVER} 2001:db8::1");
+    assert_eq!(namespace.run(&sent), "xxxx");
+    // Its name server is another address of the link; the host has none.
+    for server in ["10.0.2.3", "fd00::3"] {
+        let query = format!("dig +tries=1 +time=20 @{server} gateway.home.arpa A +short");
+        assert_eq!(namespace.run(&query), "10.0.2.2\n");
+    }
+    let there_and_back = "import socket,sys,threading\n\
+        s=socket.create_connection((sys.argv[1],int(sys.argv[2])),20); data=bytes(range(251))*80000\n\
+        threading.Thread(target=lambda: (s.sendall(data),s.shutdown(1))).start()\n\
+        back=b''.join(iter(lambda: s.recv(1<<20),b'')); print(back==data)";
+    assert_eq!(namespace.run(&format!("python3 -c \"{there_and_back}\" {SERVER} {port}")), "True\n");
+    namespace.remove();
+    assert_eq!(running.wait(), Some(0));
 }
