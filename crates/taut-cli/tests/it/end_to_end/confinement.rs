@@ -296,30 +296,79 @@ fn conf_33_silent_clients_leave_a_proxy_its_descriptors() {
 #[cfg(feature = "hostile")]
 #[test]
 fn conf_01_each_attack_from_within_is_refused() {
-    let Some(lab) = lab("confinement-hostile", &["sleep"]) else { return };
+    let Some(lab) = lab("confinement-hostile", &["sleep", "setpriv", "unshare"]) else { return };
     let mut victim = lab.spawn(Command::new("sleep").arg("100"));
     let number = victim.id().to_string();
-    // As root, and as a user without any right, to whom this machine's TUN may be closed.
     std::fs::set_permissions(&lab.dir, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let as_user: fn(&str) -> bool = |name| matches!(name, "qemu" | "passt" | "vfkit");
-    for (user, is_wanted) in [(false, (|_| true) as fn(&str) -> bool), (true, as_user)] {
-        for (name, args, ready) in kinds(&lab).into_iter().filter(|(name, ..)| is_wanted(name)) {
-            let make = |args: &[&str]| {
-                let mut command = if user { unprivileged(args) } else { taut(args) };
-                command.env("TAUT_HOSTILE", &number);
-                command
-            };
-            let (running, log) = start_as(&lab, &args, ready, make);
-            let said = || std::fs::read_to_string(&log).unwrap();
+    // Where the machine's TUN is closed to a user without any right, that one serves machines alone.
+    let has_tun = std::fs::metadata("/dev/net/tun").unwrap().mode() & 0o006 == 0o006;
+    for user in [false, true] {
+        let make = |args: &[&str]| {
+            let mut command = if user { unprivileged(args) } else { taut(args) };
+            command.env("TAUT_HOSTILE", &number);
+            command
+        };
+        let attacked = |name: &str, log: &std::path::Path| {
+            let said = || std::fs::read_to_string(log).unwrap();
             eventually("the attacks are over", || said().contains("hostile: landlock"));
-            refused(name, &said());
+            let count = refused(name, &said());
+            println!("{name}, {}: {count} attempts refused", if user { "a user" } else { "root" });
+        };
+        let mut container = unshared(&lab, user);
+        let mut all = kinds(&lab);
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        all.push(("isolate", words("gateway --run --isolate -t 8081:80 -- sh -c"), ""));
+        all.push(("keep-user", words("gateway --run --isolate --keep-user -- sh -c"), ""));
+        all.push(("low-port", words("gateway --run -t 80:80 -- sh -c"), ""));
+        all.push(("netns", words(&format!("gateway --netns {}", container.id())), "the gateway is at"));
+        let is_wanted = |name: &str| match name {
+            "qemu" | "passt" | "vfkit" => true,
+            "run" | "isolate" | "keep-user" | "netns" => !user || has_tun,
+            _ => !user,
+        };
+        for (name, args, ready) in all.into_iter().filter(|(name, ..)| is_wanted(name)) {
+            let (running, log) = start_as(&lab, &args, ready, make);
+            attacked(name, &log);
             drop(running);
             _ = std::fs::remove_file(lab.dir.join(name));
         }
+        // A machine at an inherited socket.
+        let (_machine, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        let log = lab.dir.join("log-inherited");
+        let mut command = make(&["gateway", "--passt", "fd:0"]);
+        let command = command.stdin(std::os::fd::OwnedFd::from(socket)).stderr(File::create(&log).unwrap());
+        let running = lab.spawn(command);
+        attacked("inherited", &log);
+        drop(running);
+        container.signal("KILL");
+        container.wait();
     }
     assert!(std::path::Path::new(&format!("/proc/{number}")).exists());
     victim.signal("KILL");
     victim.wait();
+}
+
+/// A process with a network namespace of its own.
+#[cfg(feature = "hostile")]
+fn unshared(lab: &Lab, user: bool) -> Running {
+    let words: &[&str] = if user {
+        &[
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "unshare",
+            "--user",
+            "--map-root-user",
+        ]
+    } else {
+        &["unshare"]
+    };
+    let mut command = Command::new(words[0]);
+    let running = lab.spawn(command.args(&words[1..]).args(["--net", "sleep", "1000"]).stdin(Stdio::null()));
+    let comm = || std::fs::read_to_string(format!("/proc/{}/comm", running.id())).unwrap();
+    eventually("it has its namespace", || comm() == "sleep\n");
+    running
 }
 
 /// The command as user 65534 without any right.
@@ -332,9 +381,9 @@ fn unprivileged(args: &[&str]) -> Command {
     command
 }
 
-/// Each attempt of a report was refused.
+/// Each attempt of a report was refused; how many there are.
 #[cfg(feature = "hostile")]
-fn refused(name: &str, said: &str) {
+fn refused(name: &str, said: &str) -> usize {
     let attempts: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("hostile: ")).collect();
     assert!(attempts.len() >= 100, "{name}: {}", attempts.len());
     for attempt in &attempts {
@@ -346,4 +395,5 @@ fn refused(name: &str, said: &str) {
         let has_root = name == "vfkit" && attempt.starts_with("stat ");
         assert!(is_refused || by_root || has_root, "{name}: {attempt}");
     }
+    attempts.len()
 }
