@@ -16,7 +16,8 @@
  *           through a pointer to a pointer is the library's, until the caller frees it by the function for that.
  * Structs   The first field of a struct is its size, which the caller sets (sizeof) before a call. A library that has
  *           more fields takes those as 0; one that has fewer returns -E2BIG if one of the others is not 0.
- * Threads   At struct taut_stack, struct taut_net, struct taut_socket. There is no global state, and no signal.
+ * Threads   At struct taut_stack, struct taut_net, struct taut_socket. There is no global state. The library
+ *           raises no signal, and its threads run no handler of the program's.
  *
  * Link with `pkg-config --cflags --libs taut`.
  */
@@ -78,7 +79,8 @@
 #define TAUT_NET_ETHERNET 1
 
 // A running stack: a link, and a thread that serves it. Any thread may use it, several at the same time;
-// but no call may be under way, or come later, when taut_net_free() is called.
+// but no call may be under way, or come later, when taut_net_free() is called. After fork(2), only the
+// parent may use it, or free it.
 struct taut_net;
 
 // A TCP connection, a listener or a UDP socket of a running stack. Any thread may use it, several at the
@@ -96,8 +98,7 @@ struct taut_socket;
 // taut_stack_event() until it returns 0.
 //
 // Threads: a stack may move between threads, and be used by one at a time. A call while another is under
-// way returns
-// -EBUSY. Different stacks are independent.
+// way returns -EBUSY. Different stacks are independent.
 //
 // Time: `now_ns` is in nanoseconds since any point that the program chose, such as CLOCK_MONOTONIC's, not
 // negative. A time before the latest one counts as the latest.
@@ -133,8 +134,7 @@ struct taut_packet {
 //
 // Called only by taut_stack_poll(), on its thread. `user` is that of the configuration. It must return:
 // neither longjmp() nor a C++ exception may leave it. It must not call a function on the same stack, which
-// would return
-// -EBUSY; other stacks may be called, such as taut_stack_input() of the one at the other end.
+// would return -EBUSY; other stacks may be called, such as taut_stack_input() of the one at the other end.
 //
 // Returns TAUT_LEFT; TAUT_KEPT, then the program copies what it needs, and calls taut_stack_complete()
 // when the packet has left the host: until then its bytes count as below TCP, and the connection sends no
@@ -172,8 +172,7 @@ struct taut_event {
   // TAUT_EVENT_...
   uint32_t kind;
   // Of TAUT_EVENT_CLOSED: 0 if both sides ended their streams, else a negative error such as
-  // -ECONNREFUSED,
-  // -ECONNRESET, -ETIMEDOUT.
+  // -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT.
   int error;
 };
 
@@ -449,8 +448,7 @@ int taut_stack_abort(struct taut_stack *stack, int64_t now_ns, uint64_t conn);
 //
 // Returns 0; -EINVAL if something in the configuration cannot be used; -E2BIG if it has something that
 // this version of the library does not have; -EPERM or -EACCES without the right to open the interface;
-// -EBUSY if another program has it;
-// -EADDRNOTAVAIL if another station has the address.
+// -EBUSY if another program has it; -EADDRNOTAVAIL if another station has the address.
 int taut_net_new(const struct taut_net_config *config,
                  struct taut_net **net);
 
@@ -518,8 +516,7 @@ int taut_socket_udp(struct taut_net *net,
 // Reads from a connection what there is, at most `len` bytes, and waits for the first.
 //
 // Returns their number; 0 at the end of the stream; -EAGAIN; or the error that ended the connection, such
-// as
-// -ECONNRESET.
+// as -ECONNRESET.
 ssize_t taut_socket_read(struct taut_socket *socket,
                          void *data,
                          size_t len);

@@ -48,6 +48,28 @@ pub(crate) fn enter<T, R>(lock: Option<&Mutex<T>>, run: impl FnOnce(&mut T) -> A
     }
 }
 
+/// The signals that a thread has blocked, until it gets them back.
+struct Mask(libc::sigset_t);
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: a set that `pthread_sigmask` has filled.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Runs what begins threads, which block all signals: handlers of the program run on its own threads.
+pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both sets are this function's, and filled by the calls.
+    let _mask = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        Mask(before.assume_init())
+    };
+    run()
+}
+
 /// An argument that must not be NULL.
 pub(crate) fn given<T>(pointer: Option<T>) -> Answer<T> {
     pointer.ok_or(Errno(libc::EFAULT))

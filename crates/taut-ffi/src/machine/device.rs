@@ -39,8 +39,7 @@ pub struct TautPacket {
 ///
 /// Called only by taut_stack_poll(), on its thread. `user` is that of the configuration. It must return:
 /// neither longjmp() nor a C++ exception may leave it. It must not call a function on the same stack, which
-/// would return
-/// -EBUSY; other stacks may be called, such as taut_stack_input() of the one at the other end.
+/// would return -EBUSY; other stacks may be called, such as taut_stack_input() of the one at the other end.
 ///
 /// Returns TAUT_LEFT; TAUT_KEPT, then the program copies what it needs, and calls taut_stack_complete()
 /// when the packet has left the host: until then its bytes count as below TCP, and the connection sends no

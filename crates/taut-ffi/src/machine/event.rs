@@ -28,8 +28,7 @@ pub struct TautEvent {
     /// TAUT_EVENT_...
     pub kind: u32,
     /// Of TAUT_EVENT_CLOSED: 0 if both sides ended their streams, else a negative error such as
-    /// -ECONNREFUSED,
-    /// -ECONNRESET, -ETIMEDOUT.
+    /// -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT.
     pub error: c_int,
 }
 

@@ -65,8 +65,7 @@ unsafe impl Sized0 for TautStackConfig {
 /// taut_stack_event() until it returns 0.
 ///
 /// Threads: a stack may move between threads, and be used by one at a time. A call while another is under
-/// way returns
-/// -EBUSY. Different stacks are independent.
+/// way returns -EBUSY. Different stacks are independent.
 ///
 /// Time: `now_ns` is in nanoseconds since any point that the program chose, such as CLOCK_MONOTONIC's, not
 /// negative. A time before the latest one counts as the latest.

@@ -52,7 +52,8 @@ unsafe impl Sized0 for TautNetConfig {
 }
 
 /// A running stack: a link, and a thread that serves it. Any thread may use it, several at the same time;
-/// but no call may be under way, or come later, when taut_net_free() is called.
+/// but no call may be under way, or come later, when taut_net_free() is called. After fork(2), only the
+/// parent may use it, or free it.
 pub struct TautNet(taut::Stack);
 
 /// A TCP connection, a listener or a UDP socket of a running stack. Any thread may use it, several at the
@@ -69,8 +70,7 @@ pub struct TautSocket(Socket);
 ///
 /// Returns 0; -EINVAL if something in the configuration cannot be used; -E2BIG if it has something that
 /// this version of the library does not have; -EPERM or -EACCES without the right to open the interface;
-/// -EBUSY if another program has it;
-/// -EADDRNOTAVAIL if another station has the address.
+/// -EBUSY if another program has it; -EADDRNOTAVAIL if another station has the address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_net_new(
     config: *const TautNetConfig,
@@ -240,8 +240,7 @@ pub unsafe extern "C" fn taut_socket_udp(
 /// Reads from a connection what there is, at most `len` bytes, and waits for the first.
 ///
 /// Returns their number; 0 at the end of the stream; -EAGAIN; or the error that ended the connection, such
-/// as
-/// -ECONNRESET.
+/// as -ECONNRESET.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_socket_read(socket: *mut TautSocket, data: *mut c_void, len: usize) -> ssize_t {
     door_len(|| unsafe { object(socket)? }.0.read(unsafe { bytes_mut(data, len)? }))

@@ -8,7 +8,7 @@ use libc::{EADDRNOTAVAIL, EINVAL};
 use taut::device::{Cidr, FramesOptions, from_descriptor};
 use taut::{Stack, StackBuilder};
 
-use crate::border::{Answer, Errno};
+use crate::border::{Answer, Errno, without_signals};
 
 /// A station checks an IPv4 address for eight seconds at most (RFC 5227 §2.1.1).
 const CHECKED_WITHIN: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ pub(super) fn build(config: Config<'_>) -> Answer<Stack> {
     if let Some(path) = config.control {
         builder = builder.control(path);
     }
-    let stack = builder.build()?;
+    let stack = without_signals(|| builder.build())?;
     // On Ethernet, an address is the stack's when no other station has it.
     let has = |ip: IpAddr| stack.wait_for_address(Some(ip), CHECKED_WITHIN).is_some();
     if addresses.iter().all(|own| has(own.address())) { Ok(stack) } else { Err(Errno(EADDRNOTAVAIL)) }

@@ -4,7 +4,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -307,6 +309,39 @@ static void ends(void)
 	taut_socket_close(listener);
 }
 
+static volatile sig_atomic_t handled;
+
+static void handle(int number)
+{
+	handled = number;
+}
+
+/* A handler runs on a thread of the program. */
+static void signals(void)
+{
+	struct sigaction action = { .sa_handler = handle };
+	struct timespec pause = { .tv_nsec = 50000000 };
+	sigset_t one, before, after;
+	int number = 0;
+
+	EXPECT(sigaction(SIGUSR1, &action, NULL), 0);
+	EXPECT(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+	start();
+	EXPECT(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+	for (int i = 1; i < 32; i++)
+		EXPECT(sigismember(&after, i), sigismember(&before, i));
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR1);
+	/* The only thread of the program takes none, and the stacks' threads neither. */
+	EXPECT(pthread_sigmask(SIG_BLOCK, &one, NULL), 0);
+	EXPECT(kill(getpid(), SIGUSR1), 0);
+	nanosleep(&pause, NULL);
+	EXPECT(handled, 0);
+	EXPECT(sigwait(&one, &number), 0);
+	EXPECT(number, SIGUSR1);
+	stop();
+}
+
 /* What makes no sense is an error. */
 static void misuse(void)
 {
@@ -343,7 +378,8 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} cases[] = { { "blocking", blocking }, { "polling", polling }, { "refusal", refusal },
-		      { "udp", udp },           { "drain", drain },     { "ends", ends }, { "misuse", misuse } };
+		      { "udp", udp },           { "drain", drain },     { "ends", ends },
+		      { "signals", signals },   { "misuse", misuse } };
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (argc == 2 && strcmp(argv[1], cases[i].name) == 0)

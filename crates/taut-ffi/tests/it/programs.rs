@@ -148,6 +148,11 @@ fn ffi_25_what_was_written_is_delivered() {
 }
 
 #[test]
+fn ffi_29_handlers_run_on_the_programs_threads() {
+    case("sockets.c", "signals");
+}
+
+#[test]
 fn ffi_26_congestion_controls_by_name() {
     case("info.c", "congestion");
 }
