@@ -58,6 +58,8 @@ pub(crate) struct Engine {
     waited_at: Instant,
     /// The latest time at which the caller's loop wakes.
     wakes_at: Option<Instant>,
+    /// The last call has left something to do.
+    pub(crate) is_behind: bool,
 }
 
 impl Engine {
@@ -116,13 +118,15 @@ impl Engine {
             waited: Vec::new(),
             waited_at: Instant::NEVER,
             wakes_at: None,
+            is_behind: false,
         })
     }
 
     /// The caller's clock is at this time. If it goes back, as a machine's does when a snapshot is loaded,
     /// time continues from where it was.
     pub(crate) fn set_time(&mut self, clock: Instant) {
-        self.ahead_ns += self.clock.as_nanos().saturating_sub(clock.as_nanos());
+        let back = self.clock.as_nanos().saturating_sub(clock.as_nanos());
+        self.ahead_ns = self.ahead_ns.saturating_add(back);
         self.clock = clock;
         self.core.now = Instant::from_nanos(clock.as_nanos().saturating_add(self.ahead_ns));
     }
@@ -284,6 +288,9 @@ impl Engine {
         let is_stopped = self.waited_at == self.core.now;
         self.waited_at = self.core.now;
         self.wakes_at = self.deadline();
+        if std::mem::take(&mut self.is_behind) {
+            return (all, 0);
+        }
         let mut timeout = timeout_ms;
         if let Some(at) = self.wakes_at {
             let left_ms = at.since(self.core.now).as_nanos().div_ceil(1_000_000);
@@ -320,7 +327,7 @@ impl Engine {
         if is_earlier {
             self.wakes_at = deadline;
         }
-        std::mem::take(&mut self.core.is_changed) || is_earlier
+        std::mem::take(&mut self.core.is_changed) || is_earlier || self.is_behind
     }
 
     /// Events that the caller's loop has seen.
@@ -536,5 +543,12 @@ mod tests {
         engine.turn();
         let due = engine.link_deadline();
         assert!(at(100) < due && due < at(100 + 1_800), "{due:?}");
+        // A clock that jumps between its ends.
+        for clock in [u64::MAX, 0, u64::MAX, 0, u64::MAX].map(Instant::from_nanos) {
+            let before = engine.core.now;
+            engine.set_time(clock);
+            engine.turn();
+            assert!(engine.core.now >= before);
+        }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Forwards {
 
 impl Forwards {
     /// Opens a port. One that is there already is in use.
-    pub(crate) fn add(&mut self, at: At, only_v6: bool, guest: SocketAddr) -> io::Result<()> {
+    pub(crate) fn add(&mut self, mut at: At, only_v6: bool, guest: SocketAddr) -> io::Result<()> {
         let socket = match &at {
             At::Tcp(address) => listener(&(*address).into(), Some(Protocol::TCP), only_v6)?,
             At::Unix(path) => listener(&SockAddr::unix(path)?, None, false)?,
@@ -67,6 +67,10 @@ impl Forwards {
                 socket
             }
         };
+        // Port 0 is any free one, which the table has and by which it is removed.
+        if let (At::Tcp(own) | At::Udp(own), Some(bound)) = (&mut at, socket.local_addr()?.as_socket()) {
+            own.set_port(bound.port());
+        }
         self.all.insert(Forward { at, socket, guest, clients: BTreeMap::new() });
         Ok(())
     }

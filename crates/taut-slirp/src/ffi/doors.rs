@@ -9,8 +9,8 @@ use libc::{in_addr, in6_addr, size_t, sockaddr, socklen_t};
 use super::callbacks::{AddPollCb, Callbacks, GetREventsCb, ReadCb, SlirpCb, WriteCb};
 use super::instance::{CallerService, Slirp, begin, door, instance};
 use super::values::{
-    HOSTFWD_UDP, HOSTFWD_V6ONLY, SlirpConfig, TIMER_RA, address, place, read_config, string, text, unix_path,
-    v4,
+    HOSTFWD_UDP, HOSTFWD_V6ONLY, SlirpConfig, TIMER_RA, VERSIONS, address, place, read_config, string, text,
+    unix_path, v4,
 };
 use crate::engine::{Engine, Service};
 use crate::forward::At;
@@ -79,6 +79,9 @@ pub unsafe extern "C" fn slirp_new(
         }
         // SAFETY: the caller's promise.
         let Some((config, version, has_emu)) = (unsafe { read_config(config) }) else {
+            // SAFETY: as above; this one has been there since the first version.
+            let callbacks = unsafe { Callbacks::read(callbacks, *VERSIONS.start(), opaque) };
+            callbacks.guest_error("slirp: the configuration's version is none of 1 to 6");
             return ptr::null_mut();
         };
         // SAFETY: as above.
@@ -262,8 +265,13 @@ pub(super) unsafe extern "C" fn on_timer(slirp: *mut c_void) {
 
 // ---- forwarded ports ----
 
-fn add_forward(slirp: &Slirp, at: At, only_v6: bool, guest: SocketAddr) -> c_int {
-    match slirp.act(|engine| engine.add_forward(at, only_v6, guest)) {
+/// Without a place, an address or a port makes no sense.
+fn add_forward(slirp: &Slirp, at: Option<At>, only_v6: bool, guest: Option<SocketAddr>) -> c_int {
+    let added = match at.zip(guest) {
+        Some((at, guest)) => slirp.act(|engine| engine.add_forward(at, only_v6, guest)),
+        None => Some(Err(std::io::ErrorKind::InvalidInput.into())),
+    };
+    match added {
         Some(Ok(())) => 0,
         Some(Err(error)) => {
             // SAFETY: the place is this thread's own.
@@ -294,8 +302,7 @@ pub unsafe extern "C" fn slirp_add_hostfwd(
     let Some(slirp) = (unsafe { instance(slirp) }) else { return -1 };
     door(Some(slirp), -1, || {
         let (at, guest) = (place(v4(host_addr), host_port), place(v4(guest_addr), guest_port));
-        let (Some(at), Some(guest)) = (at, guest) else { return -1 };
-        add_forward(slirp, port_at(is_udp != 0, at), false, guest)
+        add_forward(slirp, at.map(|at| port_at(is_udp != 0, at)), false, guest)
     })
 }
 
@@ -340,7 +347,6 @@ pub unsafe extern "C" fn slirp_add_hostxfwd(
     door(Some(slirp), -1, || {
         // SAFETY: the caller's promise.
         let (at, guest) = unsafe { (forwarded_at(haddr, haddrlen, flags), address(gaddr, gaddrlen)) };
-        let (Some(at), Some(guest)) = (at, guest) else { return -1 };
         add_forward(slirp, at, flags & HOSTFWD_V6ONLY != 0, guest)
     })
 }
@@ -495,9 +501,15 @@ pub unsafe extern "C" fn slirp_state_save(slirp: *mut Slirp, write: WriteCb, opa
     door(Some(slirp), -libc::EINVAL, || {
         // Without an engine, after a panic, the guest has no connection.
         let state = saved::write(&slirp.with(|engine| engine.save()).unwrap_or_default());
-        // SAFETY: the callback is the caller's, for this argument; the bytes live until it returns.
-        let written = unsafe { write(state.as_ptr().cast(), state.len(), opaque) };
-        if written < 0 { -libc::EIO } else { 0 }
+        let mut left = &state[..];
+        while !left.is_empty() {
+            // SAFETY: the callback is the caller's, for this argument; the bytes live until it returns.
+            let written = unsafe { write(left.as_ptr().cast(), left.len(), opaque) };
+            let rest = usize::try_from(written).ok().filter(|count| *count > 0);
+            let Some(rest) = rest.and_then(|count| left.get(count..)) else { return -libc::EIO };
+            left = rest;
+        }
+        0
     })
 }
 

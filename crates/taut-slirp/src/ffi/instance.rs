@@ -15,6 +15,9 @@ use crate::core::Call;
 use crate::engine::Engine;
 use crate::link::Frames;
 
+/// Turns of one call. A caller that answers each frame at once may leave more to do: its loop does the rest.
+const ROUNDS: usize = 1_024;
+
 /// An instance, as the caller has it.
 pub struct Slirp {
     pub(super) engine: RefCell<Option<Engine>>,
@@ -27,6 +30,8 @@ pub struct Slirp {
     pub(super) services: RefCell<Vec<CallerService>>,
     /// Whether the caller's loop is between its two calls, or may be.
     pub(super) is_polling: Cell<bool>,
+    /// Whether frames and calls are being handed out.
+    pub(super) is_finishing: Cell<bool>,
 }
 
 /// A service of the caller's own.
@@ -55,26 +60,15 @@ impl Slirp {
         result
     }
 
-    /// Takes turns, and gives the caller what came of them, until nothing does.
+    /// Takes turns, and gives the caller what came of them, until nothing does. A call back in leaves what
+    /// comes of it to the call around it: a caller that answers each frame at once would go deeper with each.
     pub(super) fn finish(&self) {
-        loop {
-            let empty = self.spare.take();
-            let taken = self.with(|engine| {
-                engine.turn();
-                (engine.take_frames(empty), engine.take_calls())
-            });
-            let Some((mut frames, calls)) = taken else { return };
-            let is_quiet = frames.is_empty() && calls.is_empty();
-            for frame in frames.iter() {
-                self.send(frame);
-            }
-            calls.iter().for_each(|call| self.call(call));
-            frames.clear();
-            self.spare.replace(frames);
-            if is_quiet {
-                break;
-            }
+        if self.is_finishing.replace(true) {
+            return;
         }
+        let is_quiet = (0..ROUNDS).any(|_| self.hand_out());
+        self.is_finishing.set(false);
+        self.with(|engine| engine.is_behind = !is_quiet);
         self.arm();
         if !self.is_polling.get()
             && self.with(Engine::must_notify) == Some(true)
@@ -83,6 +77,24 @@ impl Slirp {
             // SAFETY: the callback is the caller's, for this argument.
             unsafe { notify(self.callbacks.opaque) };
         }
+    }
+
+    /// Takes a turn, and gives the caller what came of it. Returns whether that was nothing.
+    fn hand_out(&self) -> bool {
+        let empty = self.spare.take();
+        let taken = self.with(|engine| {
+            engine.turn();
+            (engine.take_frames(empty), engine.take_calls())
+        });
+        let Some((mut frames, calls)) = taken else { return true };
+        let is_quiet = frames.is_empty() && calls.is_empty();
+        for frame in frames.iter() {
+            self.send(frame);
+        }
+        calls.iter().for_each(|call| self.call(call));
+        frames.clear();
+        self.spare.replace(frames);
+        is_quiet
     }
 
     pub(super) fn send(&self, frame: &[u8]) {
@@ -143,6 +155,7 @@ pub(super) fn begin(engine: Engine, callbacks: Callbacks, has_v6: bool) -> *mut 
         spare: RefCell::default(),
         services: RefCell::default(),
         is_polling: Cell::new(true),
+        is_finishing: Cell::new(false),
     }));
     if let Some(completed) = callbacks.init_completed {
         // SAFETY: the callback is the caller's, for this argument.

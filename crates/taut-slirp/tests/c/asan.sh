@@ -2,7 +2,7 @@
 # The caller in C (program.c) with AddressSanitizer: each function, then so many random and damaged frames. With a nightly Rust
 # (rustup toolchain install nightly) the library is checked, too; without one, only the memory that C has, and it says so.
 #
-#   crates/taut-slirp/tests/c/asan.sh [FRAMES]
+#   crates/taut-slirp/tests/c/asan.sh [FRAMES [SEED]]
 set -eu
 cd "$(dirname "$0")/../../../.."
 frames=${1:-1000000}
@@ -24,4 +24,4 @@ mkdir -p "$folder"
 cp "$library" "$folder/libslirp.so.0"
 ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -g -O1 -fsanitize=address -o "$folder/program" crates/taut-slirp/tests/c/program.c \
     "$folder/libslirp.so.0"
-LD_LIBRARY_PATH=$folder "$folder/program" "$frames"
+LD_LIBRARY_PATH=$folder "$folder/program" "$frames" "${2:-1}"

@@ -156,11 +156,11 @@ static int get_revents(int at, void *opaque) {
            (seen & POLLHUP ? 16 : 0);
 }
 
-static void turn(Slirp *slirp, struct caller *caller, bool by_socket) {
-    uint32_t timeout = 20;
+static void turn(Slirp *slirp, struct caller *caller, bool by_socket, uint32_t most_ms) {
+    uint32_t timeout = most_ms;
     caller->count = 0;
     (by_socket ? slirp_pollfds_fill_socket : slirp_pollfds_fill)(slirp, &timeout, add_poll, caller);
-    CHECK(timeout <= 20);
+    CHECK(timeout <= most_ms);
     int seen = poll(caller->fds, (nfds_t)caller->count, (int)timeout);
     slirp_pollfds_poll(slirp, seen < 0, get_revents, caller);
     if (caller->timer_ms <= now_ns(NULL) / 1000000) {
@@ -258,7 +258,7 @@ static void life(int round) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = ip("127.0.0.1"), .sin_port = htons((uint16_t)port)};
     int client = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(!connect(client, (struct sockaddr *)&at, sizeof at));
-    for (int i = 0; i < 20; i++) turn(slirp, &caller, i % 2);
+    for (int i = 0; i < 20; i++) turn(slirp, &caller, i % 2, 20);
     CHECK(caller.syns >= 1);
 
     struct in_addr service = ip("10.0.2.100"), chosen = {0};
@@ -281,7 +281,7 @@ static void life(int round) {
     CHECK(!slirp_remove_guestfwd(slirp, service, 9) && slirp_remove_guestfwd(slirp, service, 9) == -1);
     CHECK(!slirp_remove_hostfwd(slirp, 0, ip("127.0.0.1"), port));
     CHECK(slirp_remove_hostfwd(slirp, 0, ip("127.0.0.1"), port) == -1);
-    turn(slirp, &caller, false);
+    turn(slirp, &caller, false, 20);
     close(client);
     slirp_cleanup(slirp);
     CHECK(caller.timers == 0 && caller.errors == 0);
@@ -295,37 +295,84 @@ static uint64_t next(uint64_t *seed) {
     return mixed ^ (mixed >> 31);
 }
 
+/* The checksum of a header of IPv4 (RFC 1071), for a frame that may have one. */
+static void sum(uint8_t *frame, size_t len) {
+    uint32_t sum = 0;
+    if (len < 34 || frame[12] != 8 || frame[13] != 0) return;
+    frame[24] = frame[25] = 0;
+    for (size_t at = 14; at < 34; at += 2) sum += (uint32_t)frame[at] << 8 | frame[at + 1];
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    frame[24] = (uint8_t)(~sum >> 8);
+    frame[25] = (uint8_t)~sum;
+}
+
+struct frame {
+    size_t len;
+    uint8_t bytes[300];
+};
+
+/* Of IPv4, to the host or to an address of nobody's, with this behind the header. */
+static struct frame v4(uint8_t protocol, uint8_t to, uint8_t more, const void *payload, size_t len) {
+    struct frame frame = {
+        34 + len, {0x52, 0x55, 10, 0, 2, 2, 0x52, 0x54, 0, 1, 2, 3, 8, 0, 0x45, 0, 0, (uint8_t)(20 + len), 0, 7, more, 0, 64,
+                   protocol, 0, 0, 10, 0, 2, 15, 10, 0, 2, to}};
+    memcpy(frame.bytes + 34, payload, len);
+    sum(frame.bytes, frame.len);
+    return frame;
+}
+
+static struct frame v6(uint8_t next, const void *payload, size_t len) {
+    struct frame frame = {
+        54 + len, {0x33, 0x33, 0, 0, 0, 2, 0x52, 0x54, 0, 1, 2, 3, 0x86, 0xdd, 0x60, 0, 0, 0, 0, (uint8_t)len, next, 255}};
+    frame.bytes[22] = 0xfe, frame.bytes[23] = 0x80, frame.bytes[37] = 9;
+    frame.bytes[38] = 0xff, frame.bytes[39] = 2, frame.bytes[53] = 2;
+    memcpy(frame.bytes + 54, payload, len);
+    return frame;
+}
+
 /* Frames of the guest's, damaged; each in memory of its own, so that a byte behind its end is found. The guest is restricted:
  * nothing leaves this host. */
-static void flood(long frames) {
+static void flood(long frames, uint64_t seed) {
+    static const uint8_t syn[] = {0x9c, 0x40, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0, 2, 4, 5, 0xb4};
+    static const uint8_t data[40] = {0x9c, 0x40, 0, 9, 0, 0, 0, 2, 0, 0, 0, 2, 0x50, 0x18, 0xff, 0xff};
+    static const char tftp[] = "\x03\xe7\0\x45\0\x1e\0\0\0\x01passwd\0octet\0blksize\0" "1400";
+    static const char dns[] = "\x03\xe7\0\x35\0\x25\0\0\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07gateway\x04home\x04" "arpa\0\0\x01\0\x01";
+    static const uint8_t echo[] = {8, 0, 0xf0, 0xf6, 0, 1, 0, 1, 7, 7}, solicit[] = {133, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t fragment[] = {17, 0, 0, 1, 0, 0, 0, 1, 7, 7}, options[48] = {6};
+    static const uint8_t inform[] = {2, 0x22, 2, 0x23, 0, 18, 0, 0, 11, 1, 2, 3, 0, 6, 0, 2, 0, 23};
+    struct frame honest[] = {
+        {sizeof arp, {0}}, {0, {0}}, v4(6, 99, 0x40, syn, sizeof syn), v4(6, 99, 0x40, data, sizeof data),
+        v4(17, 2, 0, tftp, sizeof tftp), v4(17, 3, 0, dns, sizeof dns), v4(1, 2, 0, echo, sizeof echo),
+        v4(17, 2, 0x20, data, sizeof data), v6(58, solicit, sizeof solicit), v6(44, fragment, sizeof fragment),
+        v6(0, options, sizeof options), v6(17, inform, sizeof inform)};
     struct caller caller = {0};
     Slirp *slirp = make(&caller, true);
-    uint8_t lease[286];
-    int lease_len = discover(lease);
-    uint64_t seed = 1;
+    memcpy(honest[0].bytes, arp, sizeof arp);
+    honest[1].len = (size_t)discover(honest[1].bytes);
     for (long i = 0; i < frames; i++) {
-        bool is_lease = next(&seed) % 2;
-        size_t len = is_lease ? (size_t)lease_len : sizeof arp;
+        const struct frame *whole = &honest[next(&seed) % (sizeof honest / sizeof *honest)];
+        size_t len = whole->len;
         if (next(&seed) % 4 == 0) len = 1 + next(&seed) % len;
         uint8_t *frame = malloc(len);
         CHECK(frame);
-        memcpy(frame, is_lease ? lease : arp, len);
-        /* Any protocol, in half of the frames. */
-        if (len > 23 && next(&seed) % 2) frame[12] = next(&seed) % 2 ? 8 : 0x86, frame[13] = (uint8_t)next(&seed), frame[23] = (uint8_t)next(&seed);
+        memcpy(frame, whole->bytes, len);
+        /* Any protocol, in an eighth of the frames. */
+        if (len > 23 && next(&seed) % 8 == 0) frame[12] = next(&seed) % 2 ? 8 : 0x86, frame[13] = (uint8_t)next(&seed), frame[23] = (uint8_t)next(&seed);
         for (uint64_t left = next(&seed) % 8; left > 0; left--) frame[next(&seed) % len] = (uint8_t)next(&seed);
+        if (next(&seed) % 2) sum(frame, len);
         slirp_input(slirp, frame, (int)len);
         free(frame);
-        if (i % 1000 == 0) turn(slirp, &caller, i % 2000 == 0);
+        if (i % 1000 == 0) turn(slirp, &caller, i % 2000 == 0, 0);
     }
     int before = caller.arps;
     slirp_input(slirp, arp, sizeof arp);
     CHECK(caller.arps > before);
     slirp_cleanup(slirp);
-    printf("%ld frames\n", frames);
+    printf("%ld frames, %d answers\n", frames, caller.frames);
 }
 
 int main(int count, char **arguments) {
     for (int round = 0; round < 3; round++) life(round);
-    if (count > 1) flood(atol(arguments[1]));
+    if (count > 1) flood(atol(arguments[1]), count > 2 ? (uint64_t)atol(arguments[2]) : 1);
     return 0;
 }

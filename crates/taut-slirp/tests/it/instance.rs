@@ -32,7 +32,8 @@ fn slirp_13_versions_and_values_of_a_configuration() {
         assert_eq!(made(&SlirpConfig { version, ..config() }), (true, Vec::new()), "{version}");
     }
     for version in [0, 7, u32::MAX] {
-        assert!(!made(&SlirpConfig { version, ..config() }).0, "{version}");
+        let (is_made, errors) = made(&SlirpConfig { version, ..config() });
+        assert!(!is_made && errors.len() == 1 && errors[0].contains("1 to 6"), "{version}: {errors:?}");
     }
     // libslirp's limits.
     for (mtu, is_possible) in [(67, false), (68, true), (65_521, true), (65_522, false)] {
@@ -138,27 +139,63 @@ fn slirp_15_tables_have_libslirps_form() {
     assert!(version.starts_with("4.9.") && version.contains("taut"), "{version}");
 }
 
-/// A caller that calls back in for each frame: up to three calls deep.
+/// A caller that calls back in for each frame.
 struct Mirror {
     slirp: Cell<*mut Slirp>,
-    depth: Cell<u32>,
+    /// Frames that are answered, and those that have come.
+    most: u32,
     frames: Cell<u32>,
+    /// Calls of `reflect` that are under way, and at most.
+    depth: Cell<u32>,
+    deepest: Cell<u32>,
+}
+
+impl Mirror {
+    fn new(most: u32) -> Box<Self> {
+        let cell = || Cell::new(0);
+        let slirp = Cell::new(ptr::null_mut());
+        let mirror = Box::new(Self { slirp, most, frames: cell(), depth: cell(), deepest: cell() });
+        let mut table = callbacks();
+        table.send_packet = Some(reflect);
+        table.clock_get_ns = Some(no_time);
+        (table.guest_error, table.timer_new_opaque, table.timer_mod, table.timer_free) =
+            (None, None, None, None);
+        let opaque = ptr::from_ref(&*mirror).cast_mut().cast();
+        mirror.slirp.set(unsafe { slirp_new(&config(), &table, opaque) });
+        mirror
+    }
+
+    fn input(&self, frame: &[u8]) {
+        unsafe { slirp_input(self.slirp.get(), frame.as_ptr(), frame.len() as c_int) };
+    }
+
+    /// For how long a loop would wait, a second at most.
+    fn fill(&self) -> u32 {
+        let mut timeout = 1_000;
+        unsafe {
+            slirp_pollfds_fill(self.slirp.get(), &raw mut timeout, Some(no_poll), ptr::null_mut());
+        }
+        timeout
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        unsafe { slirp_cleanup(self.slirp.get()) };
+    }
 }
 
 unsafe extern "C" fn reflect(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
     let mirror = unsafe { &*opaque.cast::<Mirror>() };
     mirror.frames.set(mirror.frames.get() + 1);
-    if mirror.depth.get() < 3 {
-        mirror.depth.set(mirror.depth.get() + 1);
-        let mut timeout = 0;
-        unsafe {
-            slirp_input(mirror.slirp.get(), bytes.cast(), len as c_int);
-            let frame = arp_request(GUEST, HOST);
-            slirp_input(mirror.slirp.get(), frame.as_ptr(), frame.len() as c_int);
-            slirp_pollfds_fill(mirror.slirp.get(), &raw mut timeout, Some(no_poll), ptr::null_mut());
-        }
-        mirror.depth.set(mirror.depth.get() - 1);
+    mirror.depth.set(mirror.depth.get() + 1);
+    mirror.deepest.set(mirror.deepest.get().max(mirror.depth.get()));
+    if mirror.frames.get() <= mirror.most {
+        mirror.input(unsafe { std::slice::from_raw_parts(bytes.cast(), len) });
+        mirror.input(&arp_request(GUEST, HOST));
+        mirror.fill();
     }
+    mirror.depth.set(mirror.depth.get() - 1);
     len as isize
 }
 
@@ -172,18 +209,28 @@ unsafe extern "C" fn no_time(_: *mut c_void) -> i64 {
 
 #[test]
 fn slirp_23_a_caller_may_call_back_in() {
-    let mirror = Mirror { slirp: Cell::new(ptr::null_mut()), depth: Cell::new(0), frames: Cell::new(0) };
-    let mut table = callbacks();
-    table.send_packet = Some(reflect);
-    table.clock_get_ns = Some(no_time);
-    (table.guest_error, table.timer_new_opaque, table.timer_mod, table.timer_free) = (None, None, None, None);
-    let slirp = unsafe { slirp_new(&config(), &table, ptr::from_ref(&mirror).cast_mut().cast()) };
-    mirror.slirp.set(slirp);
-    let frame = arp_request(GUEST, HOST);
-    unsafe { slirp_input(slirp, frame.as_ptr(), frame.len() as c_int) };
+    let mirror = Mirror::new(3);
+    mirror.input(&arp_request(GUEST, HOST));
     // Each call has its answer.
     assert!(mirror.frames.get() >= 4, "{}", mirror.frames.get());
-    unsafe { slirp_cleanup(slirp) };
+}
+
+/// A guest that answers each frame at once, as libslirp allows (`if_start_busy`).
+#[test]
+fn slirp_43_a_caller_that_answers_each_frame_at_once_goes_no_deeper() {
+    let mirror = Mirror::new(10_000);
+    mirror.input(&arp_request(GUEST, HOST));
+    assert_eq!(mirror.deepest.get(), 1);
+    // A call ends although there is more to do, and the loop does not wait.
+    assert!(mirror.frames.get() < 10_000, "{}", mirror.frames.get());
+    let mut waits = Vec::new();
+    while mirror.frames.get() <= 10_000 {
+        let before = mirror.frames.get();
+        waits.push(mirror.fill());
+        assert!(mirror.frames.get() > before, "{before}");
+    }
+    assert_eq!(mirror.deepest.get(), 1);
+    assert!(waits.pop() > Some(0) && waits.iter().all(|wait| *wait == 0), "{waits:?}");
 }
 
 #[test]

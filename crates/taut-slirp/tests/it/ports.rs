@@ -1,18 +1,21 @@
 //! Ports of the host that lead to the guest.
 
 use std::ffi::c_int;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 
 use libc::{sockaddr, socklen_t};
-use slirp::ffi::{slirp_add_hostfwd, slirp_add_hostxfwd, slirp_remove_hostfwd, slirp_remove_hostxfwd};
+use slirp::ffi::{
+    slirp_add_hostfwd, slirp_add_hostxfwd, slirp_connection_info, slirp_remove_hostfwd, slirp_remove_hostxfwd,
+};
 use socket2::SockAddr;
 use taut::blocking;
 use taut_testbed::{PATIENCE, Scratch};
 
 use crate::datagrams::run;
-use crate::world::{GUEST, HOST, World, at, config, v4};
+use crate::instance::taken;
+use crate::world::{Bare, GUEST, HOST, World, at, config, v4};
 
 /// A port that is free now.
 fn free_port() -> u16 {
@@ -150,4 +153,29 @@ fn slirp_09_addresses_of_any_family_can_be_forwarded() {
         ]
     });
     assert_eq!(short, [-1, -1]);
+}
+
+#[test]
+fn slirp_45_port_0_is_a_free_one_and_no_port_is_an_error() {
+    let bare = Bare::new(&config());
+    let add =
+        |is_udp, port| unsafe { slirp_add_hostfwd(bare.slirp, is_udp, v4("127.0.0.1"), port, v4(GUEST), 80) };
+    let remove = |is_udp, port| unsafe { slirp_remove_hostfwd(bare.slirp, is_udp, v4("127.0.0.1"), port) };
+    for (is_udp, name) in [(0, "TCP[HOST_FORWARD]"), (1, "UDP[HOST_FORWARD]")] {
+        assert_eq!(add(is_udp, 0), 0);
+        let table = taken(unsafe { slirp_connection_info(bare.slirp) });
+        let row: Vec<&str> =
+            table.lines().find(|line| line.contains(name)).unwrap().split_whitespace().collect();
+        let port: c_int = row[3].parse().unwrap();
+        assert!(port != 0, "{table}");
+        assert_eq!([remove(is_udp, 0), remove(is_udp, port), remove(is_udp, port)], [-1, 0, -1]);
+        for wrong in [-1, 65_536] {
+            assert_eq!(add(is_udp, wrong), -1);
+            assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EINVAL), "{wrong}");
+        }
+    }
+    let place = SockAddr::from(at("127.0.0.1", 0));
+    let (place, len) = raw(&place);
+    assert_eq!(unsafe { slirp_add_hostxfwd(bare.slirp, place, len, place, 3, 0) }, -1);
+    assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
 }

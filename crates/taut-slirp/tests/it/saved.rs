@@ -48,6 +48,16 @@ unsafe extern "C" fn full(_: *const c_void, _: usize, _: *mut c_void) -> isize {
     -1
 }
 
+unsafe extern "C" fn write_ten(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
+    unsafe { write(bytes, len.min(10), opaque) }
+}
+
+/// There is no room for more.
+unsafe extern "C" fn write_ten_once(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
+    let is_full = unsafe { &*opaque.cast::<File>() }.bytes.len() >= 10;
+    if is_full { 0 } else { unsafe { write(bytes, len.min(10), opaque) } }
+}
+
 fn save(slirp: *mut Slirp) -> Vec<u8> {
     let mut file = File { bytes: Vec::new(), at: Cell::new(0) };
     assert_eq!(unsafe { slirp_state_save(slirp, Some(write), (&raw mut file).cast()) }, 0);
@@ -145,6 +155,21 @@ fn slirp_31_a_connection_to_a_service_continues_and_others_are_reset_before_they
         world.caller.call(move |_| { kept }.0.borrow().clone()) == b"after"
     });
     is_reset(&mut other);
+}
+
+/// As write(2) may.
+#[test]
+fn slirp_44_a_state_is_written_in_pieces_or_not_at_all() {
+    let bare = Bare::new(&config());
+    let whole = save(bare.slirp);
+    assert!(whole.len() > 10);
+    let save_by = |write| {
+        let mut file = File { bytes: Vec::new(), at: Cell::new(0) };
+        let result = unsafe { slirp_state_save(bare.slirp, Some(write), (&raw mut file).cast()) };
+        (result, file.bytes)
+    };
+    assert_eq!(save_by(write_ten), (0, whole));
+    assert_eq!(save_by(write_ten_once).0, -libc::EIO);
 }
 
 /// The state has the guest's station: of packets that wait until a station is found, the latest 16
