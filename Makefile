@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup adapters ffi slirp-frames slirp-asan demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
+.PHONY: help setup adapters ffi slirp-frames slirp-asan demo compare mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 proxy-cases load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest gateway-load gateway-pages gateway-soak hostile podman bench bench-live bench-small-queue lint check-portable playground playground-test dash-test dash-bench book book-test python python-test sweep-2000 package fmt deny wireguard wireguard-peers
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,11 @@ slirp-frames: ## FRAMES=100000000 random and damaged frames into libslirp's inte
 
 slirp-asan: ## libslirp's interface from C with AddressSanitizer: each function, FRAMES=1000000 damaged frames; checks Rust, too, with a nightly
 	crates/taut-slirp/tests/c/asan.sh $(FRAMES)
+
+podman: ## rootless podman with taut as its network, in a Debian 13 of its own, fetched once; ARGS="--with taut --with pasta" (root; 2 min)
+	@scripts/setup debootstrap
+	$(CARGO) build --locked -p taut-cli
+	@TAUT=$(or $(CARGO_TARGET_DIR),target)/debug/taut scripts/podman $(ARGS)
 
 hostile: ## a gateway of each kind and a proxy with code that attacks their sandbox from within: CONF-1
 	@scripts/setup iproute2
