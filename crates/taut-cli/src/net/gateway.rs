@@ -143,7 +143,7 @@ impl GatewayArgs {
         let by = self.manner().by.clone();
         let way = match &self.out {
             None => {
-                by.check().context("flows cannot leave by this host's")?;
+                by.check().context("this host does not have what flows shall leave by")?;
                 return Ok((Way::Host(by.clone()), Resolver { by, ..resolver }));
             }
             Some(_) if by != HostSockets::default() => {

@@ -313,7 +313,11 @@ fn open_interface(plan: &Plan) -> io::Result<OwnedFd> {
     let options = TunOptions { mtu: plan.mtu, ..TunOptions::default() };
     let tun = match Tun::open(&plan.interface, &options) {
         Ok(tun) => tun,
-        Err(error) => return open_tap(&plan.interface).map_err(|_| error),
+        Err(error) => {
+            let in_use =
+                |of_tap: io::Error| if of_tap.kind() == io::ErrorKind::ResourceBusy { of_tap } else { error };
+            return open_tap(&plan.interface).map_err(in_use);
+        }
     };
     let interface = Interface::open(tun.name())?;
     for &own in &plan.guest {

@@ -449,6 +449,9 @@ fn gw_224_a_tap_that_is_there_is_served_as_it_is() {
         threading.Thread(target=lambda: (s.sendall(data),s.shutdown(1))).start()\n\
         back=b''.join(iter(lambda: s.recv(1<<20),b'')); print(back==data)";
     assert_eq!(namespace.run(&format!("python3 -c \"{there_and_back}\" {SERVER} {port}")), "True\n");
+    let mut second = taut(&["slirp4netns"]);
+    let output = lab.output(second.arg(&namespace.0).arg("tap0").stdin(Stdio::null()));
+    assert!(output.status.code() == Some(1) && said(&output).contains("already in use"), "{}", said(&output));
     namespace.remove();
     assert_eq!(running.wait(), Some(0));
 }
