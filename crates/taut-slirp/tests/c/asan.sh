@@ -11,7 +11,7 @@ case $target in /*) ;; *) target=$PWD/$target ;; esac
 host=$(rustc -vV | sed -n 's/^host: //p')
 if nightly=$(rustup run nightly rustc --version 2>/dev/null); then
     echo "slirp-asan: the library and its caller are checked; $nightly"
-    RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo +nightly build --quiet --locked --target "$host" \
+    RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=2 cargo +nightly build --quiet --locked --target "$host" \
         --target-dir "$target/asan" -p taut-slirp
     library=$target/asan/$host/debug/libslirp.so
 else
