@@ -4,8 +4,9 @@
 //! A key that neither program has is an error with its line. Keys of wg-quick that concern the kernel's
 //! interface, such as `PostUp`, are listed in [`Config::unused`]. Secrets are never part of an error.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
@@ -13,10 +14,13 @@ use std::str::FromStr;
 use taut_device::Cidr;
 use zeroize::Zeroizing;
 
-use crate::key::{PresharedKey, PrivateKey, PublicKey};
+use crate::key::{KEY_BYTES, PresharedKey, PrivateKey, PublicKey};
 
 /// Default of the largest inner packet: an Ethernet of 1500 carries them in IPv6 (wg-quick(8)).
 pub const MTU_DEFAULT: u16 = 1420;
+
+/// Bytes of a file: as many as tens of thousands of peers need.
+const FILE_MAX: u64 = 16 << 20;
 
 /// RFC 791 §3.2: what every link carries at least.
 const MTU_MIN: u16 = 68;
@@ -155,8 +159,22 @@ impl Config {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let file = std::fs::File::open(path).map_err(named)?;
         refuse_open_to_all(&file).map_err(named)?;
-        let text = Zeroizing::new(io::read_to_string(file).map_err(named)?);
+        let text = read_text(file).map_err(named)?;
         text.parse().map_err(|error: ConfigError| named(io::Error::new(io::ErrorKind::InvalidData, error)))
+    }
+}
+
+/// The whole of a text that is not absurdly long.
+fn read_text(file: std::fs::File) -> io::Result<Zeroizing<String>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(wrong(format!("has more than {} MiB: it is no configuration", FILE_MAX >> 20)));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
+        Err(_) => Err(wrong("is not text in UTF-8: save it as that".to_owned())),
     }
 }
 
@@ -189,6 +207,8 @@ struct Reader {
     section: Section,
     private_key: Option<PrivateKey>,
     config: Config,
+    /// Keys of the peers so far.
+    keys: BTreeSet<[u8; KEY_BYTES]>,
 }
 
 impl FromStr for Config {
@@ -207,7 +227,9 @@ impl FromStr for Config {
             peers: Vec::new(),
             unused: Vec::new(),
         };
-        let mut reader = Reader { section: Section::None, private_key: None, config };
+        let mut reader = Reader { section: Section::None, private_key: None, config, keys: BTreeSet::new() };
+        // Editors of Windows put a mark of the byte order in front.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (line, text) in (1..).zip(text.lines()) {
             reader.line(line, text).map_err(|what| ConfigError { line, what })?;
         }
@@ -299,7 +321,7 @@ impl Reader {
             return Ok(());
         };
         let Some(public_key) = key else { return Err(format!("the [Peer] of line {line} has no PublicKey")) };
-        if self.config.peers.iter().any(|other| other.public_key == public_key) {
+        if !self.keys.insert(public_key.to_bytes()) {
             return Err(format!("the [Peer] of line {line} has the PublicKey of another one"));
         }
         peer.public_key = public_key;

@@ -2,10 +2,11 @@
 //!
 //! Called by `device.rs`, and by the ways out of `taut gateway`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value, json};
 use taut::StackBuilder;
 use taut::dns::Resolver;
@@ -63,7 +64,18 @@ impl Tunnel {
             log::notice(Level::Warn, "unused-key", &text);
         }
         let config = Config { mtu: mtu.or(self.config.mtu), ..self.config.clone() };
-        Ok(WireGuard::open(&config)?)
+        WireGuard::open(&config).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                anyhow!(
+                    "{error}\n  Next: choose another ListenPort in {}, or leave it out",
+                    self.path.display()
+                )
+            }
+            _ => anyhow!(
+                "{error}\n  Next: check each Endpoint in {}, and this machine's name servers",
+                self.path.display()
+            ),
+        })
     }
 
     /// The open tunnel, for `taut wg show`.

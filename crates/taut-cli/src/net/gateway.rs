@@ -389,7 +389,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         orders = Some(inside.orders);
     }
     log::serve();
-    look_for_pings();
+    look_for_pings(args.out.is_none());
     let runtime = runtime(args.threads)?;
     // Its interface was opened meanwhile.
     if let Some(opening) = opening {

@@ -29,9 +29,10 @@ pub(crate) fn say(level: Level, event: &str, sentence: &str) {
 const NO_PING: &str = "the guest cannot ping, because this host does not let this user; as root: sysctl -w \
                        net.ipv4.ping_group_range='0 2147483647'";
 
-/// Logs that guests cannot ping, if that is so.
-pub(crate) fn look_for_pings() {
-    if !pings_are_allowed() {
+/// Logs that guests cannot ping, if that is so: pings leave by the host's sockets, which need a right. By
+/// another way they need none, or are refused.
+pub(crate) fn look_for_pings(by_host: bool) {
+    if by_host && !pings_are_allowed() {
         say(Level::Warn, "no-ping", NO_PING);
     }
 }

@@ -44,6 +44,9 @@ struct ShowArgs {
     socket: SocketArgs,
 }
 
+/// The most that is read of a key, spaces around it included.
+const KEY_MAX: u64 = 1_024;
+
 /// Runs `taut wg`.
 ///
 /// # Errors
@@ -56,7 +59,7 @@ pub(crate) fn run(args: &WgArgs) -> anyhow::Result<()> {
         }
         WgCommand::Pubkey => {
             let mut text = Zeroizing::new(String::new());
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+            std::io::stdin().take(KEY_MAX).read_to_string(&mut text).context("cannot read standard input")?;
             let key: PrivateKey = text.trim().parse().context("standard input")?;
             output::print(&format!("{}\n", key.public()))
         }

@@ -44,7 +44,8 @@ fn explain(to: SocketAddr, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::ConnectionRefused => "\n  Nothing listens there: start the server first.",
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "\n  Check the address. To reach other hosts, the kernel must forward packets \
+            "\n  Check the address. Through a tunnel, it must be in the AllowedIPs of a peer that answers \
+             (`taut wg show`). Over a TUN, to reach other hosts, the kernel must forward packets \
              (sysctl net.ipv4.ip_forward=1), and these hosts need a route back to the stack's network."
         }
         _ => "",

@@ -210,8 +210,12 @@ fn become_guest(
         Err(error) => return refuse(&gateway, &error),
     };
     let names = give_names(plan, &mut warnings);
-    // The gateway prepares meanwhile.
-    if let Some(maker) = hand_over(&gateway, plan, tun, &warnings)? {
+    // The gateway prepares meanwhile. If it fails, it prints the reason, and this process prints none.
+    let handed = match hand_over(&gateway, plan, tun, &warnings) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
+        handed => handed?,
+    };
+    if let Some(maker) = handed {
         gateway = loopback::start(maker, gateway);
     }
     if let Some((server, own)) = names {
@@ -225,7 +229,6 @@ fn become_guest(
         return refuse(&gateway, &error);
     }
     let is_served = gateway.read_exact(&mut [0]).is_ok();
-    // A gateway that failed has printed the reason; this process prints none.
     let Some((program, arguments)) = command.split_first().filter(|_| is_served) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = Command::new(program);

@@ -106,3 +106,23 @@ fn wg_6_a_file_that_every_user_can_read_is_refused() {
     let denied = Err(io::ErrorKind::PermissionDenied);
     assert_eq!(results, [Ok(()), Ok(()), denied, denied]);
 }
+
+#[cfg(unix)]
+#[test]
+fn wg_39_files_of_other_editors_and_of_other_programs() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = std::env::temp_dir().join(format!("taut-wg-39-{}", std::process::id()));
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Config::read(&path).map(|config| config.peers.len()).map_err(|error| error.to_string())
+    };
+    let utf_16: Vec<u8> = WHOLE.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let windows = format!("\u{feff}{}", WHOLE.replace('\n', "\r\n"));
+    let results =
+        [windows.as_bytes(), &[&[0xfe, 0xff], &utf_16[..]].concat(), &[b'#'; (16 << 20) + 1]].map(read);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(results[0], Ok(2));
+    let said = |at: usize, text: &str| results[at].as_ref().is_err_and(|error| error.contains(text));
+    assert!(said(1, "is not text in UTF-8: save it as that") && said(2, "more than 16 MiB"), "{results:?}");
+}

@@ -54,6 +54,8 @@ const HANDSHAKES_A_SECOND: u64 = 100;
 const NOTICES_MAX: usize = 16;
 /// The least that is believed of a path: what every link of IPv6 carries (RFC 8200 §5).
 const MTU_LEAST: u16 = 1280;
+/// The longest inner packet that fits into a datagram.
+const MTU_MOST: u16 = (batch::BYTES_MAX - OVERHEAD) as u16;
 
 /// A WireGuard tunnel, to be a stack's device.
 #[derive(Debug)]
@@ -171,7 +173,7 @@ impl WireGuard {
         _ = udp.set_send_buffer_size((&socket).into(), SEND_BYTES);
         _ = udp.set_recv_buffer_size((&socket).into(), RECEIVE_BYTES);
         errors::ask(&socket, is_v6)?;
-        let mtu = config.mtu.unwrap_or(MTU_DEFAULT);
+        let mtu = config.mtu.unwrap_or(MTU_DEFAULT).min(MTU_MOST);
         let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let first_index = u32::from_ne_bytes(random);

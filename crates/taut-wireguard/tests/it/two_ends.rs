@@ -107,3 +107,14 @@ fn wg_17_a_peer_may_move() {
     }
     assert_ne!(two.monitor.status().peers[0].endpoint.unwrap(), before);
 }
+
+/// The longest IP packet, less the headers of IPv6 (RFC 8200) and UDP (RFC 768), a data message's header and
+/// its tag (WireGuard §5.4.6).
+#[test]
+fn wg_40_the_mtu_fits_into_a_datagram() {
+    for (mtu, most) in [("MTU = 65535", 65_535 - 40 - 8 - 16 - 16), ("MTU = 9000", 9_000), ("", 1_420)] {
+        let caps = End::new(mtu).open().0.caps();
+        assert_eq!(caps.mtu, most);
+        assert!(caps.gso_max_segs > 0 && caps.gso_max_bytes >= u32::from(most), "{mtu}");
+    }
+}

@@ -232,6 +232,25 @@ fn wg_32_a_file_that_cannot_be_used_is_refused() {
             assert!(output.status.code() == Some(2) && error.contains(said), "{args:?}: {error}");
         }
     }
+    let unknown: String = text
+        .lines()
+        .map(|line| match line.starts_with("Endpoint") {
+            true => "Endpoint = none.invalid:51820\n".to_owned(),
+            false => format!("{line}\n"),
+        })
+        .collect();
+    write(&lab.dir.join("unknown.conf"), &unknown, 0o600);
+    for args in [
+        &["get", "http://10.66.0.1/", "--device", "wireguard:unknown.conf"][..],
+        &["gateway", "--out", "wireguard:unknown.conf", "--run", "--", "true"],
+    ] {
+        let error = String::from_utf8_lossy(&lab.output(&mut taut(args)).stderr).into_owned();
+        assert!(
+            error.contains("none.invalid:51820") && error.contains("each Endpoint in unknown.conf"),
+            "{error}"
+        );
+        assert!(!error.contains("Broken pipe"), "{error}");
+    }
     write(&lab.dir.join("nameless.conf"), &text.replace("DNS = 10.66.0.1", ""), 0o600);
     let name = lab.output(&mut taut(&["get", "http://example.com/", "--device", "wireguard:nameless.conf"]));
     assert!(String::from_utf8_lossy(&name.stderr).contains("outside the tunnel"), "{name:?}");
@@ -303,6 +322,8 @@ fn wg_33_a_guest_s_network_is_the_tunnel_and_nothing_leaks() {
     };
     let output = fetch(&PATIENCE.as_secs().to_string());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{output:?}");
+    // Pings leave by the tunnel, whatever the host allows.
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("cannot ping"), "{output:?}");
     assert_eq!(leaks(&capture), Vec::<Vec<u8>>::new());
     // The tunnel is down: names and connections fail, and go nowhere else.
     drop(stack);
