@@ -1,7 +1,8 @@
 //! The CPU time that each thread used, by per-thread clocks, and pinning.
 //!
 //! A thread's clock counts what runs in its context, including the network work that the kernel does there on
-//! behalf of the other side (delivery of a packet written to a TUN or a veth). That is the same for every stack.
+//! behalf of the other side (delivery of a packet written to a TUN or a veth). That is the same for every
+//! stack.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,8 +25,8 @@ pub fn pin(core: usize) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps this thread, and those that it starts meanwhile, on one core, until this is dropped. A process that has only this
-/// thread is kept there as a whole.
+/// Keeps this thread, and those that it starts meanwhile, on one core, until this is dropped. A process that
+/// has only this thread is kept there as a whole.
 pub struct Confined(libc::cpu_set_t);
 
 impl Confined {

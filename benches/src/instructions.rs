@@ -1,7 +1,8 @@
-//! Instructions per packet, counted by callgrind: the same in every run, so a test can compare them with a bound.
+//! Instructions per packet, counted by callgrind: the same in every run, so a test can compare them with a
+//! bound.
 //!
-//! Each count is the difference between a long and a short run, divided by the difference in packets: the work at the
-//! start of a run cancels out.
+//! Each count is the difference between a long and a short run, divided by the difference in packets: the
+//! work at the start of a run cancels out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,8 +118,9 @@ struct Run {
 
 fn callgrind(program: &Path, scratch: &PathBuf, stack: &str, names: &[String], rounds: u32) -> Result<Run> {
     let output = Command::new("valgrind")
-        // Memory is copied in the same way on every processor, so the counts are the same on all of them. Without
-        // ERMS and FSRM, because callgrind counts each step of a repeated instruction as an instruction.
+        // Memory is copied in the same way on every processor, so the counts are the same on all of them.
+        // Without ERMS and FSRM, because callgrind counts each step of a repeated instruction as an
+        // instruction.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM")
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", scratch.display()))

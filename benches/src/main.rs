@@ -154,7 +154,8 @@ impl Run {
     }
 
     fn idle(&mut self) {
-        // Counted, not timed: one round is enough, except for the kernel, where other processes use memory too.
+        // Counted, not timed: one round is enough, except for the kernel, where other processes use memory
+        // too.
         let rounds = std::mem::replace(&mut self.rounds, 1);
         self.interleave("idle connections", |run, stack| {
             let bytes = measure::idle_bytes(stack, &run.send)?;

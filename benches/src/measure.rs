@@ -251,7 +251,8 @@ fn slab_bytes() -> Result<f64> {
 
 /// Raises the soft limit to the hard one.
 pub fn raise_descriptor_limit() {
-    // SAFETY: one rlimit, read and written. If it is refused, the measurement says so when descriptors run out.
+    // SAFETY: one rlimit, read and written. If it is refused, the measurement says so when descriptors run
+    // out.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
@@ -260,8 +261,8 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Gives the calling thread descriptors of its own: with both ends of 11,000 kernel connections, one table would
-/// pass a limit of 20,000.
+/// Gives the calling thread descriptors of its own: with both ends of 11,000 kernel connections, one table
+/// would pass a limit of 20,000.
 fn own_descriptor_table() -> Result<()> {
     // SAFETY: affects this thread only.
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {

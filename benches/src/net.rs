@@ -1,5 +1,5 @@
-//! The links of the benchmarks, which are the testbed's, all with the same addresses; and waiting for a packet, as
-//! every loop does.
+//! The links of the benchmarks, which are the testbed's, all with the same addresses; and waiting for a
+//! packet, as every loop does.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -86,7 +86,8 @@ pub fn tun_queues(count: u16) -> Result<(Vec<Tun>, Kernel)> {
     Ok((queues, peer))
 }
 
-/// Waits until `fd` is readable or the timeout is over; `None` waits 100 ms, so that the caller notices a stop.
+/// Waits until `fd` is readable or the timeout is over; `None` waits 100 ms, so that the caller notices a
+/// stop.
 pub fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) {
     wait(fd, PollFlags::IN, timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(100)));
 }

@@ -1,5 +1,5 @@
-//! What the threads of one measurement share: the counter that they advance, the signal to stop, and which threads are
-//! not the stack's.
+//! What the threads of one measurement share: the counter that they advance, the signal to stop, and which
+//! threads are not the stack's.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

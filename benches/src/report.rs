@@ -1,4 +1,5 @@
-//! Samples in, tables or JSON out: median, least and greatest of all rounds, and ratios of medians to each peer.
+//! Samples in, tables or JSON out: median, least and greatest of all rounds, and ratios of medians to each
+//! peer.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! The kernel as a server of many small exchanges: one thread with one epoll set for any number of connections, so that
-//! the peer costs the same whether the other side has a thread or a task for each.
+//! The kernel as a server of many small exchanges: one thread with one epoll set for any number of
+//! connections, so that the peer costs the same whether the other side has a thread or a task for each.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -1,8 +1,8 @@
 //! Counts packets that arrive in a namespace, as the stack below IP sees them: a super-packet is one.
 //!
-//! A packet socket with a filter in the kernel (`packet(7)`, `bpf(2)`'s classic form). Nobody reads the socket: the kernel
-//! counts the packets that pass the filter, also those that it then has no room for, and a reader would take a core from
-//! what is measured.
+//! A packet socket with a filter in the kernel (`packet(7)`, `bpf(2)`'s classic form). Nobody reads the
+//! socket: the kernel counts the packets that pass the filter, also those that it then has no room for, and a
+//! reader would take a core from what is measured.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -17,7 +17,8 @@ pub enum Which {
     Data,
     /// Those with less payload than this, and some.
     LessThan(u32),
-    /// Those whose payload does not divide by this: cut into segments, the last one is smaller than the others.
+    /// Those whose payload does not divide by this: cut into segments, the last one is smaller than the
+    /// others.
     NotWhole(u32),
 }
 
@@ -38,8 +39,8 @@ const fn skip_unless(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter { jt: 0, jf: 1, ..skip_if(code, k) }
 }
 
-/// A classic BPF program over a packet that begins with its IPv4 header: it returns the number of bytes to keep, 0 for a
-/// packet that is not counted.
+/// A classic BPF program over a packet that begins with its IPv4 header: it returns the number of bytes to
+/// keep, 0 for a packet that is not counted.
 fn program(which: Which) -> Vec<libc::sock_filter> {
     use libc::*;
     let ignore = op(BPF_RET | BPF_K, 0);
@@ -51,7 +52,8 @@ fn program(which: Which) -> Vec<libc::sock_filter> {
         // M[0]: the packet's length, from the header.
         op(BPF_LD | BPF_H | BPF_ABS, 2),
         op(BPF_ST, 0),
-        // X: the length of the IP header; A: that of TCP's, in units of four bytes in the upper half of the byte.
+        // X: the length of the IP header; A: that of TCP's, in units of four bytes in the upper half of the
+        // byte.
         op(BPF_LDX | BPF_B | BPF_MSH, 0),
         op(BPF_LD | BPF_B | BPF_IND, 12),
         op(BPF_ALU | BPF_AND | BPF_K, 0xf0),

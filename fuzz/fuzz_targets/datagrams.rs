@@ -1,5 +1,6 @@
-//! A stack with sockets of UDP and ping, and a filter for flows of both: random calls, fragments, datagrams, ICMP messages and raw packets. Nothing panics;
-//! what it holds is bounded; and when everything is closed and time has passed, nothing is left.
+//! A stack with sockets of UDP and ping, and a filter for flows of both: random calls, fragments, datagrams,
+//! ICMP messages and raw packets. Nothing panics; what it holds is bounded; and when everything is closed and
+//! time has passed, nothing is left.
 #![no_main]
 
 use std::net::{IpAddr, SocketAddr};

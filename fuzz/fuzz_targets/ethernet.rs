@@ -1,5 +1,6 @@
-//! A host on an Ethernet that hears any frames, and any time passes between them: it configures itself, checks addresses, and
-//! resolves neighbours. Nothing panics or spins, everything is bounded, and each packet that waited comes back once.
+//! A host on an Ethernet that hears any frames, and any time passes between them: it configures itself,
+//! checks addresses, and resolves neighbours. Nothing panics or spins, everything is bounded, and each packet
+//! that waited comes back once.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

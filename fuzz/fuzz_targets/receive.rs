@@ -1,5 +1,6 @@
-//! Reassembly against a naive model: segments of one stream in any order, overlapping, in the window and out of it. What the
-//! application reads is the stream; what is acknowledged is what the model has without a hole.
+//! Reassembly against a naive model: segments of one stream in any order, overlapping, in the window and out
+//! of it. What the application reads is the stream; what is acknowledged is what the model has without a
+//! hole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

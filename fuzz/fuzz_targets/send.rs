@@ -1,5 +1,6 @@
-//! The scoreboard against a naive receiver: each segment arrives or not, as the input says, in any order; ACKs have honest
-//! SACK blocks, and come or not. In the end nothing is lost any more, and everything must arrive.
+//! The scoreboard against a naive receiver: each segment arrives or not, as the input says, in any order;
+//! ACKs have honest SACK blocks, and come or not. In the end nothing is lost any more, and everything must
+//! arrive.
 #![no_main]
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! A whole stack, with random calls, nearly right packets, and raw ones. Nothing panics or loops, work is bounded, and when
-//! everything is closed and time has passed, nothing is left.
+//! A whole stack, with random calls, nearly right packets, and raw ones. Nothing panics or loops, work is
+//! bounded, and when everything is closed and time has passed, nothing is left.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

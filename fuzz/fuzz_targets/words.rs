@@ -1,5 +1,5 @@
-//! What people and programs write: queue disciplines, settings, requests on the control socket. Nothing panics, and what is
-//! accepted is printed in a form that is accepted again, with the same meaning.
+//! What people and programs write: queue disciplines, settings, requests on the control socket. Nothing
+//! panics, and what is accepted is printed in a form that is accepted again, with the same meaning.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

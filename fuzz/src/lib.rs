@@ -1,7 +1,8 @@
-//! What the fuzz targets share: a reader of the input's bytes, and a stack with one connection to a peer made by hand.
+//! What the fuzz targets share: a reader of the input's bytes, and a stack with one connection to a peer made
+//! by hand.
 //!
-//! The input is a list of actions, read byte by byte; its end ends the run. Nothing else is random, so an input repeats a
-//! run.
+//! The input is a list of actions, read byte by byte; its end ends the run. Nothing else is random, so an
+//! input repeats a run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -98,7 +98,8 @@ impl PyWindow {
         self.0.leave_slow_start();
     }
 
-    /// The rate samples from now until everything in flight is acknowledged do not show what the path can carry.
+    /// The rate samples from now until everything in flight is acknowledged do not show what the path can
+    /// carry.
     fn mark_app_limited(&mut self) {
         self.0.mark_app_limited();
     }

@@ -98,7 +98,8 @@ impl Plan {
         Ok(jobs)
     }
 
-    /// Runs all of it. `progress` is called with the runs done, a fraction for those under way, and their number.
+    /// Runs all of it. `progress` is called with the runs done, a fraction for those under way, and their
+    /// number.
     pub(crate) fn run(
         &self,
         py: Python<'_>,

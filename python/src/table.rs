@@ -155,7 +155,8 @@ pub(crate) fn raised(error: &ArrowError) -> PyErr {
 
 #[pymethods]
 impl Table {
-    /// The Arrow PyCapsule interface: a stream of one batch. `requested_schema` is ignored, as the protocol allows.
+    /// The Arrow PyCapsule interface: a stream of one batch. `requested_schema` is ignored, as the protocol
+    /// allows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

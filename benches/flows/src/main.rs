@@ -5,11 +5,11 @@
 //!   taut-flows STACK SECONDS OPEN      prints one line: stack, flows a second, CPU-µs per flow, bytes per open flow
 //! ```
 //!
-//! Each stack is a process of its own with a TUN in a network namespace of its own, and accepts everything and echoes. The
-//! clients are the kernel's, in the same namespace but in a process of their own, so that neither its memory nor its
-//! time counts: 64 of them connect to ever new addresses, send a byte, get it back, and close. Then `OPEN` connections stay
-//! open, and the stack's process is weighed. `benches/flows.sh` runs the stacks in turn; gVisor's is a
-//! program in Go, whose path is in `TAUT_GVISOR`.
+//! Each stack is a process of its own with a TUN in a network namespace of its own, and accepts everything
+//! and echoes. The clients are the kernel's, in the same namespace but in a process of their own, so that
+//! neither its memory nor its time counts: 64 of them connect to ever new addresses, send a byte, get it
+//! back, and close. Then `OPEN` connections stay open, and the stack's process is weighed. `benches/flows.sh`
+//! runs the stacks in turn; gVisor's is a program in Go, whose path is in `TAUT_GVISOR`.
 
 use std::future::Future;
 use std::io;

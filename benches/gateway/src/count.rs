@@ -1,14 +1,14 @@
-//! Instructions and system calls of taut's gateway for one request and its response, counted by callgrind: nearly
-//! the same in every run and however busy the machine is, so they can be compared with a bound.
+//! Instructions and system calls of taut's gateway for one request and its response, counted by callgrind:
+//! nearly the same in every run and however busy the machine is, so they can be compared with a bound.
 //!
 //! ```text
 //!   guest: a byte there, a byte back, n times ── TUN ── valgrind: taut gateway --tun ── veth ── far: echo
 //! ```
 //!
-//! Each count is the difference between a long and a short run, divided by the difference in requests: what the
-//! gateway does at its start and its end cancels out. The kernel's instructions are not in it. Under valgrind a look at
-//! the clock is a system call; elsewhere it is none. The program needs names of functions, so it is built with the
-//! profile `profiling`.
+//! Each count is the difference between a long and a short run, divided by the difference in requests: what
+//! the gateway does at its start and its end cancels out. The kernel's instructions are not in it. Under
+//! valgrind a look at the clock is a system call; elsewhere it is none. The program needs names of functions,
+//! so it is built with the profile `profiling`.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -103,8 +103,9 @@ pub fn under_callgrind(program: &Path, file: &Path) -> Command {
     command
 }
 
-/// Reads a profile of callgrind's. A function's name stands at its first mention, later only its number: `fn` is where
-/// the lines belong, `cfn` what is called; the line after `calls` has what the call cost, with all below it.
+/// Reads a profile of callgrind's. A function's name stands at its first mention, later only its number: `fn`
+/// is where the lines belong, `cfn` what is called; the line after `calls` has what the call cost, with all
+/// below it.
 fn counts(profile: &str) -> Result<Counts> {
     let (mut names, mut events) = (BTreeMap::<&str, &str>::new(), Vec::new());
     let (mut here, mut callee, mut is_call) = ("", "", false);

@@ -288,8 +288,8 @@ impl Programs {
         Some(command)
     }
 
-    /// The gateway with the options by which it runs a command in a namespace of its own, if it can. The caller adds
-    /// the command.
+    /// The gateway with the options by which it runs a command in a namespace of its own, if it can. The
+    /// caller adds the command.
     pub fn for_command(&self, kind: Kind) -> Option<Command> {
         let mut command = Command::new(self.path(kind));
         match kind {
@@ -300,7 +300,8 @@ impl Programs {
         Some(command)
     }
 
-    /// taut under callgrind, which cannot run the program that `--run` starts: the guest gets a TUN of the host's.
+    /// taut under callgrind, which cannot run the program that `--run` starts: the guest gets a TUN of the
+    /// host's.
     fn start_counted(&self, world: &World, guest: &mut Guest) -> Result<()> {
         let file = self.callgrind.as_deref().context("not counted")?;
         let mut command = under_callgrind(&self.taut, file);
@@ -488,8 +489,8 @@ impl Guest {
         self.processes().into_iter().filter_map(cpu).sum()
     }
 
-    /// Bytes of memory that the gateway's processes have written to themselves. Pages of programs do not count: how
-    /// many of these are mapped at a first touch depends on how their file lies in memory.
+    /// Bytes of memory that the gateway's processes have written to themselves. Pages of programs do not
+    /// count: how many of these are mapped at a first touch depends on how their file lies in memory.
     pub fn memory(&self) -> f64 {
         let of = |process: u32| -> Option<f64> {
             let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;

@@ -1,4 +1,5 @@
-//! A gateway for an emulated machine: Debian's kernel 6.12 in QEMU without KVM, with a card that the gateway carries.
+//! A gateway for an emulated machine: Debian's kernel 6.12 in QEMU without KVM, with a card that the gateway
+//! carries.
 //!
 //! ```text
 //!   this program as /init ── virtio-net ── QEMU ── a Unix socket ── the gateway ── its sockets in "host" ── veth ── far: servers
@@ -11,8 +12,8 @@
 //! | slirp4netns | QEMU's own network, by the same library, libslirp |
 //! | gvproxy | `gvproxy -listen-qemu` |
 //!
-//! The emulated processor is slow, and it computes all checksums, because these sockets cannot leave them out. So
-//! the figures tell how the gateways compare, not what a machine with KVM would have.
+//! The emulated processor is slow, and it computes all checksums, because these sockets cannot leave them
+//! out. So the figures tell how the gateways compare, not what a machine with KVM would have.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;

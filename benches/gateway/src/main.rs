@@ -72,12 +72,13 @@ struct Args {
     /// Measure slirp4netns alone: a column for each program, which differ in their library. May be repeated
     #[arg(long, value_name = "NAME=PROGRAM", conflicts_with_all = ["machines", "only"])]
     libslirp: Vec<libraries::Library>,
-    /// Measure programs that carry connections through a WireGuard tunnel instead: taut proxy with cubic and with bbr,
-    /// gVisor's TCP by wireguard-go's netstack, onetun. The far end: boringtun-cli, the kernel's cubic
+    /// Measure programs that carry connections through a WireGuard tunnel instead: taut proxy with cubic and
+    /// with bbr, gVisor's TCP by wireguard-go's netstack, onetun. The far end: boringtun-cli, the kernel's
+    /// cubic
     #[arg(long, conflicts_with_all = ["rows", "machines", "libslirp"])]
     tunnels: bool,
-    /// Measure nothing; count taut's instructions and system calls for a request and its response, and compare
-    /// them with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
+    /// Measure nothing; count taut's instructions and system calls for a request and its response, and
+    /// compare them with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
     #[arg(long, value_name = "FILE")]
     count: Option<PathBuf>,
     /// The command taut

@@ -70,7 +70,8 @@ mod tests {
         text.split_whitespace().map(|child| child.parse().unwrap()).collect()
     }
 
-    /// The part of the benchmark in the test below: a child, and a child's child that is none of ours any more.
+    /// The part of the benchmark in the test below: a child, and a child's child that is none of ours any
+    /// more.
     #[test]
     #[ignore = "it is run by the other test"]
     fn runs_until_it_is_killed() {

@@ -58,9 +58,9 @@ const CLIENTS: usize = 16;
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
-    /// Memory before bulk, which leaves much that is free, and after what its 2,000 flows would slow in a gateway
-    /// that polls all its former flows. New ports of UDP come after that, because libslirp keeps polling them; black
-    /// holes last, because one gateway lets nobody through for two minutes after them.
+    /// Memory before bulk, which leaves much that is free, and after what its 2,000 flows would slow in a
+    /// gateway that polls all its former flows. New ports of UDP come after that, because libslirp keeps
+    /// polling them; black holes last, because one gateway lets nobody through for two minutes after them.
     pub const ALL: &[Self] = &[
         Self::StartUp,
         Self::Refused,
@@ -305,8 +305,8 @@ pub fn connections(guest: &Guest, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The memory that each idle flow adds to the gateway. The first ones fill what is free since the start, which
-/// depends on as little as the program's name.
+/// The memory that each idle flow adds to the gateway. The first ones fill what is free since the start,
+/// which depends on as little as the program's name.
 pub fn memory(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {
     let first = idle(world, guest, IDLE)?;
     let before = guest.memory();

@@ -1,4 +1,5 @@
-//! The kernel's own TCP: the same plain blocking sockets as the peer's, in the other namespace of a veth pair.
+//! The kernel's own TCP: the same plain blocking sockets as the peer's, in the other namespace of a veth
+//! pair.
 
 use std::net::TcpStream;
 

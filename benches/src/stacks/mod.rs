@@ -1,5 +1,5 @@
-//! The stacks that are measured. Each does the same work, [`Task`], at its own side of a link whose other side is
-//! a kernel peer with plain blocking sockets.
+//! The stacks that are measured. Each does the same work, [`Task`], at its own side of a link whose other
+//! side is a kernel peer with plain blocking sockets.
 
 pub mod kernel;
 pub mod smoltcp;
@@ -22,7 +22,8 @@ pub enum Task {
     Receive,
     /// Connects and plays ping-pong with single bytes.
     Ping,
-    /// Connects, sends one request, reads one answer, resets; repeatedly, [`BATCH`](crate::peer::BATCH) at a time.
+    /// Connects, sends one request, reads one answer, resets; repeatedly, [`BATCH`](crate::peer::BATCH) at a
+    /// time.
     Dial,
     /// Accepts, answers one request, closes; repeatedly.
     Serve,

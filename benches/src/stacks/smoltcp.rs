@@ -1,6 +1,6 @@
-//! smoltcp 0.14 at its strongest: super-packets of up to 64 KB through a TUN with virtio-net headers, no checksum
-//! computed or verified in software, one `read` or `write` each, no allocation and no copy except the one between
-//! socket buffer and packet, one thread that polls.
+//! smoltcp 0.14 at its strongest: super-packets of up to 64 KB through a TUN with virtio-net headers, no
+//! checksum computed or verified in software, one `read` or `write` each, no allocation and no copy except
+//! the one between socket buffer and packet, one thread that polls.
 //!
 //! smoltcp's own TUN device allocates and zeroes a buffer per packet and does not support offload.
 

@@ -1,5 +1,5 @@
-//! taut as a sans-IO loop: one thread that owns the stack and the TUN, takes input, runs the application, sends.
-//! The same shape as smoltcp's row.
+//! taut as a sans-IO loop: one thread that owns the stack and the TUN, takes input, runs the application,
+//! sends. The same shape as smoltcp's row.
 
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ pub fn nodelay() -> ConnOptions {
     ConnOptions { nodelay: true, ..ConnOptions::default() }
 }
 
-/// Options of a bulk sender. A quarter of a MB of unsent data keeps a sender busy through every wait for the other
-/// core, and is still in the cache when it is sent. It is the best value of those tried, as with smoltcp's buffers.
+/// Options of a bulk sender. A quarter of a MB of unsent data keeps a sender busy through every wait for the
+/// other core, and is still in the cache when it is sent. It is the best value of those tried, as with
+/// smoltcp's buffers.
 pub fn bulk() -> ConnOptions {
     ConnOptions { notsent_lowat: 256 << 10, ..ConnOptions::default() }
 }
@@ -84,8 +85,9 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Input, then the application, then output, until told to stop; sleeps when nothing happened.
-    /// The application returns whether it wants another turn. The clock is read once a turn, as in smoltcp's loop.
+    /// Input, then the application, then output, until told to stop; sleeps when nothing happened. The
+    /// application returns whether it wants another turn. The clock is read once a turn, as in smoltcp's
+    /// loop.
     pub fn turn_until_stopped(
         &mut self,
         mut application: impl FnMut(&mut Stack, Instant) -> Result<bool>,

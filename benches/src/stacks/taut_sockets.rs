@@ -1,5 +1,5 @@
-//! taut through its public sockets, as an application would use it: blocking ones with the stack on a thread of
-//! its own, and tokio's shape with the stack as a task of a single-threaded runtime.
+//! taut through its public sockets, as an application would use it: blocking ones with the stack on a thread
+//! of its own, and tokio's shape with the stack as a task of a single-threaded runtime.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

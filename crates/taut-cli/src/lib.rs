@@ -84,8 +84,8 @@ enum Command {
     Completions(help::CompletionsArgs),
 }
 
-/// `taut gateway` alone. To describe all commands takes 2 ms, which a command that begins many guests would pay for
-/// each.
+/// `taut gateway` alone. To describe all commands takes 2 ms, which a command that begins many guests would
+/// pay for each.
 #[derive(Parser, Debug)]
 #[command(name = "taut", version)]
 struct GatewayCli {
@@ -124,8 +124,8 @@ pub fn main() -> ExitCode {
 /// }
 /// ```
 ///
-/// Use it as `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`. Call it before your program starts
-/// threads: `gateway --run` and `--netns` make their guest by `fork(2)`, and refuse if there are any.
+/// Use it as `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`. Call it before your program
+/// starts threads: `gateway --run` and `--netns` make their guest by `fork(2)`, and refuse if there are any.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let given: Vec<_> = std::env::args_os().collect();

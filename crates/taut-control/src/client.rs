@@ -84,8 +84,8 @@ impl Client {
     /// [`ClientError::NotTrusted`], or an I/O error if nothing listens there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let socket = connect(path)?;
-        // Root may query every stack; any other user only its own and root's, so that no user has to trust text
-        // from another one.
+        // Root may query every stack; any other user only its own and root's, so that no user has to trust
+        // text from another one.
         if !place::is_trusted(place::peer_uid(&socket)?) && !place::is_root() {
             return Err(ClientError::NotTrusted);
         }

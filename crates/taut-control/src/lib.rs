@@ -13,8 +13,8 @@
 //! dozen connections, and converts them to text without the lock. [`Client`] sends the requests; [`protocol`]
 //! describes them, so that any program that can write a line of JSON to a Unix socket can send them too.
 //!
-//! The socket is on Linux only, whose sockets have the mode of a file from the first moment and name the process
-//! at their other end. The values are everywhere: [`whole::StackSnapshot`].
+//! The socket is on Linux only, whose sockets have the mode of a file from the first moment and name the
+//! process at their other end. The values are everywhere: [`whole::StackSnapshot`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), taut_control::ClientError> {

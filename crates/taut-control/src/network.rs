@@ -8,7 +8,8 @@
 //! ← {"v":1,"reply":"network","data":{…}}
 //! ```
 //!
-//! On Ethernet an address is checked before the stack has it, so the reply to its addition does not show it yet.
+//! On Ethernet an address is checked before the stack has it, so the reply to its addition does not show it
+//! yet.
 
 use std::net::IpAddr;
 
@@ -23,7 +24,8 @@ pub struct NetworkSnapshot {
     pub mtu: u16,
     /// The stack's addresses.
     pub addresses: Vec<AddressSnapshot>,
-    /// Its routes, those with longer prefixes first. Without one for a family, all of it is reached over the link.
+    /// Its routes, those with longer prefixes first. Without one for a family, all of it is reached over the
+    /// link.
     pub routes: Vec<RouteSnapshot>,
     /// Servers that know names, as the link told them.
     pub name_servers: Vec<IpAddr>,

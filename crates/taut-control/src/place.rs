@@ -36,7 +36,8 @@ fn find_directories() -> Vec<PathBuf> {
     }
     let uid = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    // After `su` or `sudo`, root may still have another user's variable; it must not use that user's directory.
+    // After `su` or `sudo`, root may still have another user's variable; it must not use that user's
+    // directory.
     let runtime = runtime.filter(|path| fs::metadata(path).is_ok_and(|dir| dir.uid() == uid.as_raw()));
     let system = uid.is_root().then(|| PathBuf::from("/run"));
     let mut all: Vec<_> = [runtime, system].into_iter().flatten().map(|base| base.join("taut")).collect();
@@ -47,7 +48,8 @@ fn find_directories() -> Vec<PathBuf> {
 /// The directory for this process's sockets; made if there is none.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] if other users may use it; otherwise the reason why it could not be made.
+/// [`io::ErrorKind::PermissionDenied`] if other users may use it; otherwise the reason why it could not be
+/// made.
 pub fn default_directory() -> io::Result<PathBuf> {
     let mut first_error = None;
     for dir in directories() {
@@ -168,8 +170,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Bound {
-    /// One that another process of this user has made, and removes at a call of `remove`. In a user namespace,
-    /// root looks like a stranger; so the file's mode decides alone who may connect.
+    /// One that another process of this user has made, and removes at a call of `remove`. In a user
+    /// namespace, root looks like a stranger; so the file's mode decides alone who may connect.
     #[must_use]
     pub fn from_outside(listener: OwnedFd, remove: impl Fn() + Send + Sync + 'static) -> Self {
         Self { file: SocketFile(File::Outside(Box::new(remove))), listener, path: PathBuf::new() }

@@ -380,8 +380,8 @@ pub struct ReportSnapshot {
     pub shares: Vec<Share>,
     /// The queues of the send path, in the order in which a byte passes them.
     pub queues: Vec<QueueSnapshot>,
-    /// How late the stack was woken up for packets that waited for their departure time, in ascending intervals
-    /// without the empty ones; counted only for the whole stack.
+    /// How late the stack was woken up for packets that waited for their departure time, in ascending
+    /// intervals without the empty ones; counted only for the whole stack.
     pub lateness: Vec<Interval>,
     /// The most of it.
     pub late_most_ns: u64,
@@ -426,8 +426,8 @@ pub struct Interval {
 pub struct TsqSnapshot {
     /// `measured`, `delivered`, `rate-scaled`, `fixed` or `off`; empty from a stack that does not say.
     pub rule: String,
-    /// Bytes that may be below TCP: `measured`, the payload of all connections of the stack; else those of this connection,
-    /// overhead included. `None` if there is no limit.
+    /// Bytes that may be below TCP: `measured`, the payload of all connections of the stack; else those of
+    /// this connection, overhead included. `None` if there is no limit.
     pub limit: Option<u64>,
     /// How long completions take, once that was measured.
     pub time_ns: Option<u64>,

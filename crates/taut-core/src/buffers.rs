@@ -1,5 +1,5 @@
-//! Payload memory: a pool of buffers of [`BUFFER_BYTES`](crate::BUFFER_BYTES), and queues of chunks cut from it.
-//! Origin: taut's own; Linux keeps payload in page fragments of `sk_buff`s, taut in plain byte vectors.
+//! Payload memory: a pool of buffers of [`BUFFER_BYTES`](crate::BUFFER_BYTES), and queues of chunks cut from
+//! it. Origin: taut's own; Linux keeps payload in page fragments of `sk_buff`s, taut in plain byte vectors.
 //! Called by the write queue, the read queue and reassembly; the pool itself is one per stack.
 //!
 //! ```text

@@ -1,4 +1,5 @@
-//! A TCP/IP stack whose send path never holds more bytes in any queue than it needs: sans-IO, `no_std`, no clock.
+//! A TCP/IP stack whose send path never holds more bytes in any queue than it needs: sans-IO, `no_std`, no
+//! clock.
 //!
 //! ```text
 //!         app                                                                        peer

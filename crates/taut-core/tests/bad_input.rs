@@ -125,7 +125,8 @@ fn connect(a: &mut Stack, b: &mut Stack) -> (ConnId, ConnId) {
     (near, b.accept(listener).unwrap().0)
 }
 
-/// Sends bytes over a connection, while `meanwhile` happens between any two rounds; returns the longest packet.
+/// Sends bytes over a connection, while `meanwhile` happens between any two rounds; returns the longest
+/// packet.
 fn transfer(
     (a, from): (&mut Stack, ConnId),
     (b, to): (&mut Stack, ConnId),
@@ -199,7 +200,8 @@ fn bad_01_chains_of_extension_headers() {
         assert_eq!(received.map(|received| received.len), Ok(5), "chain {number}");
     }
     let dropped = [
-        // Not first; to be forwarded; longer than the packet; an option that must be understood; half an option.
+        // Not first; to be forwarded; longer than the packet; an option that must be understood; half an
+        // option.
         vec![(DESTINATION, pad.clone()), (HOP_BY_HOP, pad.clone())],
         vec![(ROUTING, vec![0, 0, 1, 0, 0, 0, 0])],
         vec![(DESTINATION, vec![255, 1, 4, 0, 0, 0, 0])],

@@ -1,6 +1,6 @@
-//! Many connections at the same time, each used now and then, each replaced when it is over: the statement LOAD-1
-//! of docs/spec/reliability.md. A test binary of its own, because it counts every allocation. `make load`
-//! runs the long case.
+//! Many connections at the same time, each used now and then, each replaced when it is over: the statement
+//! LOAD-1 of docs/spec/reliability.md. A test binary of its own, because it counts every allocation. `make
+//! load` runs the long case.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cmp::Reverse;
@@ -290,7 +290,8 @@ impl Load {
     }
 }
 
-/// `count` connections that begin within 20 s, for a minute and then for so many minutes; then all of them end.
+/// `count` connections that begin within 20 s, for a minute and then for so many minutes; then all of them
+/// end.
 fn churn(count: usize, minutes: u64) {
     let mut load = Load::new();
     for client in 0..count {
@@ -360,7 +361,8 @@ fn churn(count: usize, minutes: u64) {
         assert_eq!(stack.counters().estab_resets, 0);
         let left = BYTES[side].load(Relaxed);
         println!("side {side}: {left} bytes are left for the next connections");
-        // Indexes of 8 and 4 bytes, twice as many as there were connections and TIME-WAITs at most, and spare chunks.
+        // Indexes of 8 and 4 bytes, twice as many as there were connections and TIME-WAITs at most, and spare
+        // chunks.
         assert!(left <= 100 * count as i64 + (2 << 20), "{left} bytes");
     }
     let listeners = core::mem::take(&mut load.listeners);

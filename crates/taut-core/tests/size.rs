@@ -1,4 +1,5 @@
-//! The memory of an idle connection, and of data that is held. A test binary of its own, because it counts every allocation.
+//! The memory of an idle connection, and of data that is held. A test binary of its own, because it counts
+//! every allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;
@@ -160,8 +161,8 @@ fn an_idle_connection_costs_at_most_576_bytes() {
     assert!(used[0] <= 1_040 && used[1] <= 1_040, "{used:?}");
 }
 
-/// As many SYNs as a listener's default backlog, from hosts that never answer: 128 bytes of the table, 8 of the
-/// listener's order, and 10 of the index by addresses.
+/// As many SYNs as a listener's default backlog, from hosts that never answer: 128 bytes of the table, 8 of
+/// the listener's order, and 10 of the index by addresses.
 #[test]
 fn half_02_a_half_open_connection_costs_at_most_150_bytes() {
     const SYNS: u16 = 4_096;
@@ -213,7 +214,8 @@ fn half_02_a_half_open_connection_costs_at_most_150_bytes() {
     assert!(left <= 30 * i64::from(SYNS), "{left} bytes are left");
 }
 
-/// A single byte beyond a hole, two hundred times: what is counted is at least what the allocator was asked for.
+/// A single byte beyond a hole, two hundred times: what is counted is at least what the allocator was asked
+/// for.
 #[test]
 fn mem_10_what_counts_as_memory_is_what_was_allocated() {
     const SEGMENTS: u32 = 200;
@@ -248,8 +250,8 @@ fn mem_10_what_counts_as_memory_is_what_was_allocated() {
     let counted = pair.stacks[1].memory_use().bytes;
     let allocated = BYTES[1].load(Relaxed);
     println!("{} bytes each, counted as {}", allocated / i64::from(SEGMENTS), counted / u64::from(SEGMENTS));
-    // A chunk of 512 bytes, and 192 for what goes with it. glibc's allocator adds 8 bytes to each of two allocations, and
-    // rounds to 16.
+    // A chunk of 512 bytes, and 192 for what goes with it. glibc's allocator adds 8 bytes to each of two
+    // allocations, and rounds to 16.
     assert_eq!(counted, 704 * u64::from(SEGMENTS));
     let with_headers = allocated + i64::from(SEGMENTS) * 2 * (8 + 8);
     assert!(with_headers <= counted as i64, "{allocated} bytes allocated, {counted} counted");

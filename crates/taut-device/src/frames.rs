@@ -1,5 +1,5 @@
-//! Ethernet frames over a descriptor: a TAP interface, and the sockets by which virtual machines and other programs exchange
-//! frames. Also IP packets over such a socket.
+//! Ethernet frames over a descriptor: a TAP interface, and the sockets by which virtual machines and other
+//! programs exchange frames. Also IP packets over such a socket.
 //!
 //! ```text
 //!   stack ─ IP packet ─▶ tx.rs ─▶ Line (line.rs): which station? ─▶ carrier.rs: framed, into the descriptor
@@ -15,8 +15,8 @@
 //! | [`Switch`] | a stream for each of several peers, which reach each other, too | the same as the stream |
 //! | [`Frames::seqpacket`] | a frame is a packet, and the peer's end is seen | programs with a `SOCK_SEQPACKET` pair |
 //!
-//! Virtual machines use plain frames of the MTU. Two programs that agree on it may have a virtio-net header in front
-//! of each frame ([`FramesOptions::vnet_header`]), and then exchange super-packets of up to 64 KB.
+//! Virtual machines use plain frames of the MTU. Two programs that agree on it may have a virtio-net header
+//! in front of each frame ([`FramesOptions::vnet_header`]), and then exchange super-packets of up to 64 KB.
 
 mod carrier;
 mod line;
@@ -53,9 +53,9 @@ pub use switch::{PortLog, PortNews, Ports, Switch};
 /// How to use a descriptor that carries frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramesOptions {
-    /// Largest IP packet in bytes, 68 and more, and at least 1280 where IPv6 is used; 1500 by default. From 32,768
-    /// on, the stack's own packets without a virtio-net header are a little shorter ([`Frames::caps`]), so that TCP
-    /// segments over IPv4 are whole pages; the peer's may be as long as this.
+    /// Largest IP packet in bytes, 68 and more, and at least 1280 where IPv6 is used; 1500 by default. From
+    /// 32,768 on, the stack's own packets without a virtio-net header are a little shorter
+    /// ([`Frames::caps`]), so that TCP segments over IPv4 are whole pages; the peer's may be as long as this.
     pub mtu: u16,
     /// Whether frames of Ethernet go over the link, and not IP packets; true by default.
     pub ethernet: bool,
@@ -63,15 +63,16 @@ pub struct FramesOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
-    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false
+    /// by default.
     pub slaac: bool,
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
     /// false by default.
     pub dhcp: bool,
     /// How this host serves the others on the link, with DHCP and as their router; not at all by default.
     pub services: Services,
-    /// Whether a virtio-net header of ten bytes is in front of each frame, so that super-packets may be exchanged. A
-    /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
+    /// Whether a virtio-net header of ten bytes is in front of each frame, so that super-packets may be
+    /// exchanged. A [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
 }
 
@@ -104,9 +105,9 @@ fn invalid(why: String) -> io::Error {
 }
 
 impl Frames {
-    /// Creates the TAP interface `name` in the network namespace of this thread, or opens it if it exists and is free; `%d` in a
-    /// name is replaced by the first free number. Sets its MTU and brings it up if it is new. The stack is a
-    /// neighbour of the kernel then, on an Ethernet link.
+    /// Creates the TAP interface `name` in the network namespace of this thread, or opens it if it exists and
+    /// is free; `%d` in a name is replaced by the first free number. Sets its MTU and brings it up if it is
+    /// new. The stack is a neighbour of the kernel then, on an Ethernet link.
     ///
     /// # Errors
     /// As for [`Tun::open`], and those of [`stream`](Self::stream).
@@ -125,14 +126,15 @@ impl Frames {
     /// A link over a connected stream socket: QEMU's `-netdev stream,addr.type=unix`, passt's socket.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for a station that is a group, a gateway that is not on the link, or an MTU that is too
-    /// small; or when no descriptor is left.
+    /// [`io::ErrorKind::InvalidInput`] for a station that is a group, a gateway that is not on the link, or
+    /// an MTU that is too small; or when no descriptor is left.
     pub fn stream(socket: UnixStream, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
         Self::over(Carrier::stream(socket.into()), "the stream socket".to_owned(), addresses, options)
     }
 
-    /// A link over a connected datagram socket: QEMU's `-netdev dgram`, vfkit, krunkit, gvproxy. As an unplugged cable, it
-    /// stays if the peer goes, and another program may take the peer's place if it can send to this socket.
+    /// A link over a connected datagram socket: QEMU's `-netdev dgram`, vfkit, krunkit, gvproxy. As an
+    /// unplugged cable, it stays if the peer goes, and another program may take the peer's place if it can
+    /// send to this socket.
     ///
     /// # Errors
     /// Those of [`stream`](Self::stream).
@@ -293,9 +295,9 @@ pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
     Ok(tap::open(name, u16::MAX, true)?.file.into())
 }
 
-/// The device behind a descriptor that another program has opened and handed in: a TUN or TAP (Android's `VpnService`, a
-/// privileged parent), or a connected Unix socket of any type, which carries frames. The interface is left as it is: its
-/// MTU must be given.
+/// The device behind a descriptor that another program has opened and handed in: a TUN or TAP (Android's
+/// `VpnService`, a privileged parent), or a connected Unix socket of any type, which carries frames. The
+/// interface is left as it is: its MTU must be given.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] for a descriptor that is none of these, and the errors of [`Frames`].
@@ -323,12 +325,12 @@ pub fn from_descriptor(
     }
 }
 
-/// The largest MTU up to this one whose TCP segments are whole pages, where that makes them shorter by an eighth at
-/// most.
+/// The largest MTU up to this one whose TCP segments are whole pages, where that makes them shorter by an
+/// eighth at most.
 ///
-/// A sender with an MTU of 64 KB copies what its programs write into pages. When segments end within a page, all that
-/// follow begin within one, too, and cost the sender more: an emulated machine sent 6 to 26 % more with whole pages.
-/// The segments are those of IPv4 with timestamps; those of IPv6 are 20 bytes shorter.
+/// A sender with an MTU of 64 KB copies what its programs write into pages. When segments end within a page,
+/// all that follow begin within one, too, and cost the sender more: an emulated machine sent 6 to 26 % more
+/// with whole pages. The segments are those of IPv4 with timestamps; those of IPv6 are 20 bytes shorter.
 fn of_whole_pages(mtu: u16) -> u16 {
     const PAGE: u16 = 4096;
     /// Headers of IPv4 and TCP, and timestamps.

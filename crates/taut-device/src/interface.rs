@@ -47,10 +47,10 @@ impl Interface {
         self.change("bring up", LinkChange::Up)
     }
 
-    /// Waits until packets can pass: it is up, its carrier is on, and its queue discipline takes packets. The kernel does
-    /// the last steps of [`set_up`](Self::set_up) on a work queue where the carrier comes on later than the interface, as
-    /// that of a virtual Ethernet pair, and drops packets until then. Returns whether that happened within `limit`; without
-    /// a peer, the carrier of some interfaces never comes.
+    /// Waits until packets can pass: it is up, its carrier is on, and its queue discipline takes packets. The
+    /// kernel does the last steps of [`set_up`](Self::set_up) on a work queue where the carrier comes on
+    /// later than the interface, as that of a virtual Ethernet pair, and drops packets until then. Returns
+    /// whether that happened within `limit`; without a peer, the carrier of some interfaces never comes.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -63,8 +63,8 @@ impl Interface {
         self.netlink.link(self.index).map_err(|error| with_context(&self.name, "look at", &error))
     }
 
-    /// Whether every packet that leaves passes a queue discipline `fq`, which holds it until its departure time: it is the
-    /// root, or each queue of the interface has one.
+    /// Whether every packet that leaves passes a queue discipline `fq`, which holds it until its departure
+    /// time: it is the root, or each queue of the interface has one.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -83,7 +83,8 @@ impl Interface {
         Ok(qdiscs.iter().find(|qdisc| qdisc.is_root).map_or(0, |root| root.backlog_bytes))
     }
 
-    /// Whether no queue discipline in the way out cuts super-packets, as `tbf` does. One that is not known may.
+    /// Whether no queue discipline in the way out cuts super-packets, as `tbf` does. One that is not known
+    /// may.
     pub(crate) fn keeps_super_packets(&self) -> io::Result<bool> {
         let qdiscs = self.netlink.qdiscs(self.index);
         let qdiscs = qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?;
@@ -106,7 +107,8 @@ impl Interface {
         self.change(&format!("set an MTU of {bytes} bytes on"), LinkChange::Mtu(bytes))
     }
 
-    /// Sets the number of packets that may wait for transmission; for TUN, that wait to be read by the process.
+    /// Sets the number of packets that may wait for transmission; for TUN, that wait to be read by the
+    /// process.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`.
@@ -133,7 +135,8 @@ impl Interface {
         add().map_err(|error| with_context(&self.name, &format!("give {address} to"), &error))
     }
 
-    /// Routes packets for `to` through this interface, by the gateway `via` if it is given. The interface must be up.
+    /// Routes packets for `to` through this interface, by the gateway `via` if it is given. The interface
+    /// must be up.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or when the gateway is not reachable.
@@ -176,8 +179,8 @@ fn with_context(name: &str, what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} interface {name}: {error}"))
 }
 
-/// Whether packets that pass these queue disciplines are held until their departure time. `mq` only divides an interface into
-/// its queues, each with a discipline of its own.
+/// Whether packets that pass these queue disciplines are held until their departure time. `mq` only divides
+/// an interface into its queues, each with a discipline of its own.
 fn paces(qdiscs: &[KernelQdisc]) -> bool {
     let Some(root) = qdiscs.iter().find(|qdisc| qdisc.is_root) else { return false };
     let mut below = qdiscs.iter().filter(|qdisc| !qdisc.is_root).peekable();

@@ -1,5 +1,5 @@
-//! Devices that carry IP packets, and the system calls around them: interfaces, and private network namespaces for
-//! experiments.
+//! Devices that carry IP packets, and the system calls around them: interfaces, and private network
+//! namespaces for experiments.
 //!
 //! ```text
 //!   taut_driver::Device ◀── Tun (tun.rs)          kernel: /dev/net/tun, virtio-net header (vnet.rs)
@@ -14,8 +14,8 @@
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
 //!
-//! [`Pipe`], [`channel`](channel()) and [`Cidr`] exist on every system, `SystemTun` on macOS and Windows, all else
-//! only on Linux.
+//! [`Pipe`], [`channel`](channel()) and [`Cidr`] exist on every system, `SystemTun` on macOS and Windows, all
+//! else only on Linux.
 //!
 //! This crate has no TCP. `unsafe` is used only in `sys`, around calls for which rustix has no safe form.
 

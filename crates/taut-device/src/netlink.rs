@@ -1,5 +1,5 @@
-//! The few requests of rtnetlink (RFC 3549, `rtnetlink(7)`) that set up an interface and look at it: one request, one answer,
-//! or a list.
+//! The few requests of rtnetlink (RFC 3549, `rtnetlink(7)`) that set up an interface and look at it: one
+//! request, one answer, or a list.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -61,7 +61,8 @@ const LINK_HEADER_LEN: usize = 16;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// The address is usable immediately, without duplicate address detection: the link has two ends and we hold one.
+/// The address is usable immediately, without duplicate address detection: the link has two ends and we hold
+/// one.
 const IFA_F_NODAD: u8 = 0x02;
 
 const RTA_DST: u16 = 1;

@@ -27,8 +27,8 @@ impl Namespace {
     /// A new namespace, with only the loopback interface, which is up.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_ADMIN`; [`become_root_in_user_namespace`] is a way to get
-    /// it.
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_ADMIN`; [`become_root_in_user_namespace`] is a
+    /// way to get it.
     pub fn new() -> io::Result<Self> {
         // On another thread, so that this one stays in its namespace.
         on_a_thread(|| {
@@ -46,8 +46,8 @@ impl Namespace {
         Ok(Self(File::open(SELF)?.into()))
     }
 
-    /// Runs a closure in the namespace, on a new thread, and waits for it. Sockets and devices opened there stay in
-    /// the namespace, whichever thread uses them afterwards.
+    /// Runs a closure in the namespace, on a new thread, and waits for it. Sockets and devices opened there
+    /// stay in the namespace, whichever thread uses them afterwards.
     ///
     /// # Errors
     /// Without `CAP_SYS_ADMIN`.
@@ -90,13 +90,13 @@ impl AsFd for Namespace {
     }
 }
 
-/// Moves this process into new user and network namespaces, in which an ordinary user is root, if the kernel lets
-/// users do that. The loopback interface is up. [`Namespace`] and [`Tun`](crate::Tun) then have the capabilities that
-/// they need; access to `/dev/net/tun` is needed in addition.
+/// Moves this process into new user and network namespaces, in which an ordinary user is root, if the kernel
+/// lets users do that. The loopback interface is up. [`Namespace`] and [`Tun`](crate::Tun) then have the
+/// capabilities that they need; access to `/dev/net/tun` is needed in addition.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when the process already has a second thread: call it at the start of `main`.
-/// [`io::ErrorKind::PermissionDenied`] when users may not make user namespaces.
+/// [`io::ErrorKind::InvalidInput`] when the process already has a second thread: call it at the start of
+/// `main`. [`io::ErrorKind::PermissionDenied`] when users may not make user namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
     unshare::new_user_and_network().map_err(explain)?;

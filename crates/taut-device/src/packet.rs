@@ -6,22 +6,24 @@
 //!         ◀─ IP packet ─ rx.rs ◀── read ◀── the interface; ARP and neighbour discovery end in the Line
 //! ```
 //!
-//! A TUN hands packets to the kernel, which is another host then. Here the kernel's TCP/IP is not involved: packets go
-//! through the queue discipline of the interface to its driver. So the device knows when they have left: a packet that
-//! finds nothing below and leaves nothing below has left when the call returns, as on a virtual link. When packets begin to
-//! stay below, each message asks to be reported when the driver gets its packet, and the tickets wait for that.
+//! A TUN hands packets to the kernel, which is another host then. Here the kernel's TCP/IP is not involved:
+//! packets go through the queue discipline of the interface to its driver. So the device knows when they have
+//! left: a packet that finds nothing below and leaves nothing below has left when the call returns, as on a
+//! virtual link. When packets begin to stay below, each message asks to be reported when the driver gets its
+//! packet, and the tickets wait for that.
 //!
-//! **Addresses.** The kernel must not have the stack's addresses on any interface: else its own TCP would answer each
-//! packet with RST, and its ARP for the stack. Without them, it drops packets for them unless it forwards
-//! (`net.ipv4.ip_forward`). With a station of the stack's own ([`PacketOptions::mac`]), the kernel does not take these
-//! packets for its own in any case; not every network lets a host have a second one (Wi-Fi and clouds seldom do).
+//! **Addresses.** The kernel must not have the stack's addresses on any interface: else its own TCP would
+//! answer each packet with RST, and its ARP for the stack. Without them, it drops packets for them unless it
+//! forwards (`net.ipv4.ip_forward`). With a station of the stack's own ([`PacketOptions::mac`]), the kernel
+//! does not take these packets for its own in any case; not every network lets a host have a second one
+//! (Wi-Fi and clouds seldom do).
 //!
-//! **Several queues.** Each has both sockets and neighbours of its own. A flow's packets come to one of them; what neighbours say comes to
-//! one, too, which passes it on to the others and answers it alone. The first of them asks servers for an address, and
-//! tells the others.
+//! **Several queues.** Each has both sockets and neighbours of its own. A flow's packets come to one of them;
+//! what neighbours say comes to one, too, which passes it on to the others and answers it alone. The first of
+//! them asks servers for an address, and tells the others.
 //!
-//! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives, and sends what
-//! neighbours ask each other, so that only the stack's packets count as being below.
+//! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives,
+//! and sends what neighbours ask each other, so that only the stack's packets count as being below.
 
 pub(crate) mod below;
 pub(crate) mod line;
@@ -46,11 +48,13 @@ use crate::sys::packet_socket::{self, Gets, Group};
 use line::Shared;
 pub(crate) use tx::no_route;
 
-/// Room for packets below, by the kernel's count: several times what ten gigabits a second bring in a millisecond.
+/// Room for packets below, by the kernel's count: several times what ten gigabits a second bring in a
+/// millisecond.
 const SEND_BYTES: u32 = 4 << 20;
 /// The same where packets wait for their departure below: two for each of thousands of connections.
 const SEND_BYTES_PACED: u32 = 32 << 20;
-/// Room for reports of packets that have left: thousands of them, for a thread that wakes up late. Without room they are lost.
+/// Room for reports of packets that have left: thousands of them, for a thread that wakes up late. Without
+/// room they are lost.
 const REPORT_BYTES: u32 = 4 << 20;
 /// Room for packets that wait to be received: 60 super-packets.
 const RECEIVE_BYTES: u32 = 4 << 20;
@@ -69,15 +73,16 @@ pub struct PacketOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
-    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false
+    /// by default.
     pub slaac: bool,
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
     /// false by default.
     pub dhcp: bool,
     /// Whether to exchange super-packets with the kernel; true by default.
     pub offload: bool,
-    /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default. The stack
-    /// then needs no timer to pace.
+    /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default.
+    /// The stack then needs no timer to pace.
     pub delegate_pacing: bool,
     /// The best way to tell which packets have left that may be used; the best of all by default.
     pub naming: Naming,
@@ -88,8 +93,8 @@ pub struct PacketOptions {
 pub enum Naming {
     /// Each message names its packet, and the kernel reports the name (`SCM_TS_OPT_ID`): Linux 6.13.
     ByMessage,
-    /// The kernel numbers the packets of a socket, and reports the number (`SOF_TIMESTAMPING_OPT_ID`). Not above a queue that
-    /// cuts super-packets: their reports may come too early, or not at all.
+    /// The kernel numbers the packets of a socket, and reports the number (`SOF_TIMESTAMPING_OPT_ID`). Not
+    /// above a queue that cuts super-packets: their reports may come too early, or not at all.
     ByCounter,
     /// By bytes alone, in the order in which packets were sent: right above a queue that keeps this order.
     ByBytes,
@@ -119,19 +124,21 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Opens the Ethernet interface `name`, in the network namespace of this thread, for a stack with these addresses, each with
-    /// the prefix of the link. The interface must be up; its addresses in the kernel are left alone.
+    /// Opens the Ethernet interface `name`, in the network namespace of this thread, for a stack with these
+    /// addresses, each with the prefix of the link. The interface must be up; its addresses in the kernel are
+    /// left alone.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`; [`io::ErrorKind::InvalidInput`] for an interface that is no
-    /// Ethernet, for a station that is a group, and for a gateway that is not on the link; [`io::ErrorKind::NetworkDown`] if
-    /// the interface is down; [`io::ErrorKind::NotFound`] if there is none.
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`; [`io::ErrorKind::InvalidInput`] for an
+    /// interface that is no Ethernet, for a station that is a group, and for a gateway that is not on the
+    /// link; [`io::ErrorKind::NetworkDown`] if the interface is down; [`io::ErrorKind::NotFound`] if there is
+    /// none.
     pub fn open(name: &str, addresses: &[Cidr], options: &PacketOptions) -> io::Result<Self> {
         Self::open_member(name, addresses, options, None, Role::Only)
     }
 
-    /// Opens the interface so many times, for a stack of as many shards: the kernel gives all packets of a flow, in both directions
-    /// and of a router's in between, to the same one of them (`PACKET_FANOUT`).
+    /// Opens the interface so many times, for a stack of as many shards: the kernel gives all packets of a
+    /// flow, in both directions and of a router's in between, to the same one of them (`PACKET_FANOUT`).
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -218,7 +225,8 @@ impl Packet {
         self.shared.name()
     }
 
-    /// The link's capabilities. [`paces`](LinkCaps::paces) says whether departure times are left to the kernel's `fq`.
+    /// The link's capabilities. [`paces`](LinkCaps::paces) says whether departure times are left to the
+    /// kernel's `fq`.
     #[must_use]
     pub const fn caps(&self) -> LinkCaps {
         self.caps
@@ -237,7 +245,8 @@ impl Packet {
     }
 }
 
-/// The kernel takes packets from one thread while it gives packets to another, and both halves need to know the neighbours.
+/// The kernel takes packets from one thread while it gives packets to another, and both halves need to know
+/// the neighbours.
 impl From<Packet> for Device {
     fn from(packet: Packet) -> Self {
         let Packet { shared, caps, naming, .. } = packet;

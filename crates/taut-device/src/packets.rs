@@ -50,8 +50,8 @@ impl Packets {
         self.bytes < self.limit_bytes
     }
 
-    /// Adds a packet as another stack sent it: a super-packet stays whole, and a checksum that was left to the device
-    /// is never completed, because the packet does not leave this process.
+    /// Adds a packet as another stack sent it: a super-packet stays whole, and a checksum that was left to
+    /// the device is never completed, because the packet does not leave this process.
     pub(crate) fn put(&mut self, packet: &TxPacket<'_>) {
         let (checksum, gso_size) = match packet.offload {
             Offload::None => (RxChecksum::Unverified, 0),

@@ -1,7 +1,7 @@
 //! A link between two stacks in one process: for tests, and for systems without TUN.
 //!
-//! Each direction is a queue bounded in bytes. A super-packet passes whole, with the state of its checksum, as over
-//! TUN. The packet is copied into the queue, and counts as having left its host then.
+//! Each direction is a queue bounded in bytes. A super-packet passes whole, with the state of its checksum,
+//! as over TUN. The packet is copied into the queue, and counts as having left its host then.
 
 use std::io;
 #[cfg(target_os = "linux")]
@@ -130,7 +130,8 @@ impl Pipe {
     /// Puts a packet on the link.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when the link is full, [`io::ErrorKind::InvalidInput`] for a packet that is too large.
+    /// [`io::ErrorKind::WouldBlock`] when the link is full, [`io::ErrorKind::InvalidInput`] for a packet that
+    /// is too large.
     pub fn put(&self, packet: &TxPacket<'_>) -> io::Result<()> {
         if packet.len() > BUFFER_BYTES {
             return Err(io::ErrorKind::InvalidInput.into());

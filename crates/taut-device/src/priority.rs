@@ -19,8 +19,8 @@ impl Priority {
     /// Gives the calling thread this priority. Threads that it starts get the ordinary one.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_NICE` and without such a limit (`ulimit -e`, `ulimit -r`),
-    /// or [`io::ErrorKind::InvalidInput`].
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_NICE` and without such a limit (`ulimit -e`,
+    /// `ulimit -r`), or [`io::ErrorKind::InvalidInput`].
     pub fn apply(self) -> io::Result<()> {
         let explain = |error: io::Error| {
             let (name, limit) = match self {

@@ -1,5 +1,5 @@
-//! The few system calls for which no library has a safe form: all `unsafe` of this crate is here, with one exception.
-//! Also the descriptors on which a program waits when it uses a device without a driver.
+//! The few system calls for which no library has a safe form: all `unsafe` of this crate is here, with one
+//! exception. Also the descriptors on which a program waits when it uses a device without a driver.
 
 #[cfg(feature = "xdp")]
 pub(crate) mod bpf;
@@ -34,7 +34,8 @@ fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included: `SIOCOUTQ`.
+/// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included:
+/// `SIOCOUTQ`.
 ///
 /// # Errors
 /// When the descriptor is not a socket.
@@ -46,8 +47,8 @@ pub fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// A copy of a descriptor that this process has inherited from the program that started it, by its number. The
-/// original stays open here. Programs that this one starts get neither, except for the standard streams.
+/// A copy of a descriptor that this process has inherited from the program that started it, by its number.
+/// The original stays open here. Programs that this one starts get neither, except for the standard streams.
 ///
 /// # Errors
 /// When there is no such descriptor.

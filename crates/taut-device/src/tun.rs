@@ -38,7 +38,8 @@ const TUN_F_TSO_ECN: u32 = 0x08;
 const TUN_F_USO4: u32 = 0x20;
 const TUN_F_USO6: u32 = 0x40;
 
-/// Packets up to this length are copied into one piece, which costs less than passing three pieces to the kernel.
+/// Packets up to this length are copied into one piece, which costs less than passing three pieces to the
+/// kernel.
 const SMALL: usize = 256;
 
 /// How long opening waits for the carrier: it takes less than a millisecond, and on a busy machine a few.
@@ -78,13 +79,13 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Creates the interface `name` in the network namespace of this thread, or opens it if it exists and is free.
-    /// In a name such as `taut%d`, `%d` is replaced by the first free number.
+    /// Creates the interface `name` in the network namespace of this thread, or opens it if it exists and is
+    /// free. In a name such as `taut%d`, `%d` is replaced by the first free number.
     ///
     /// # Errors
     /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` or without access to `/dev/net/tun`,
-    /// [`io::ErrorKind::NotFound`] without TUN in the kernel, [`io::ErrorKind::InvalidInput`] for an impossible
-    /// name or MTU, [`io::ErrorKind::ResourceBusy`] when another process has it.
+    /// [`io::ErrorKind::NotFound`] without TUN in the kernel, [`io::ErrorKind::InvalidInput`] for an
+    /// impossible name or MTU, [`io::ErrorKind::ResourceBusy`] when another process has it.
     pub fn open(name: &str, options: &TunOptions) -> io::Result<Self> {
         let wanted = if options.offload { IFF_VNET_HDR } else { 0 };
         let mut tun = match Self::attach(name, options, wanted) {
@@ -162,7 +163,8 @@ impl Tun {
         &self.name
     }
 
-    /// The kernel's side of the link, to give it addresses and routes. In the namespace of the calling thread.
+    /// The kernel's side of the link, to give it addresses and routes. In the namespace of the calling
+    /// thread.
     ///
     /// # Errors
     /// The interface is not in this namespace.
@@ -276,13 +278,13 @@ impl TxDevice for TunTx {
 
 /// The fate of a packet, by the result of the write to the interface. Linux: `tun_get_user`.
 ///
-/// - `EAGAIN`: the interface's send buffer (`TUNSETSNDBUF`) is full. It polls writable when there is room again, so
-///   the device is full.
-/// - `ENOBUFS`, `ENOMEM`: the kernel had no memory for the packet. No event announces memory, and the interface polls
-///   writable all the time, so a device that called itself full would be asked again immediately, without end. The packet
-///   is dropped: its connection slows down, which is right on a host that is short of memory, and retransmits the bytes
-///   with its next ACK, completion or timeout. Linux does the same when a queue of its own drops a packet
-///   (`tcp_enter_cwr`).
+/// - `EAGAIN`: the interface's send buffer (`TUNSETSNDBUF`) is full. It polls writable when there is room
+///   again, so the device is full.
+/// - `ENOBUFS`, `ENOMEM`: the kernel had no memory for the packet. No event announces memory, and the
+///   interface polls writable all the time, so a device that called itself full would be asked again
+///   immediately, without end. The packet is dropped: its connection slows down, which is right on a host
+///   that is short of memory, and retransmits the bytes with its next ACK, completion or timeout. Linux does
+///   the same when a queue of its own drops a packet (`tcp_enter_cwr`).
 /// - Any other error concerns this packet alone, or `recv` reports it too: the interface is gone.
 fn sent(written: io::Result<()>, ticket: TxTicket) -> Sent {
     match written {
@@ -416,8 +418,8 @@ impl TunOptions {
 mod tests {
     use super::*;
 
-    /// A device is full only if it can announce room, so that a kernel without memory never leaves the driver waiting for
-    /// nothing, or asking without end.
+    /// A device is full only if it can announce room, so that a kernel without memory never leaves the driver
+    /// waiting for nothing, or asking without end.
     #[test]
     fn errors_of_a_write_and_their_fates() {
         let fate =

@@ -1,4 +1,5 @@
-//! [`Offload`] and [`RxChecksum`] as a virtio-net header, for [`tun`](crate::tun) and [`packet`](crate::packet).
+//! [`Offload`] and [`RxChecksum`] as a virtio-net header, for [`tun`](crate::tun) and
+//! [`packet`](crate::packet).
 
 use taut_core::{Offload, RxChecksum};
 use taut_wire::{GsoType, VnetHeader, udp};
@@ -49,7 +50,8 @@ pub(crate) fn behind(bytes: u16, header: VnetHeader) -> VnetHeader {
     VnetHeader { hdr_len, csum_start: header.csum_start + bytes, ..header }
 }
 
-/// The kernel's information about a packet: the state of its checksum, and the segment size of a super-packet.
+/// The kernel's information about a packet: the state of its checksum, and the segment size of a
+/// super-packet.
 pub(crate) fn of_received(header: &VnetHeader) -> (RxChecksum, u16) {
     let checksum = if header.is_checksum_trusted() { RxChecksum::Verified } else { RxChecksum::Unverified };
     (checksum, if header.is_gso() { header.gso_size } else { 0 })

@@ -1,5 +1,5 @@
-//! An Ethernet interface of the kernel, by `AF_XDP`: packets in memory that the kernel shares, and rings of places in it.
-//! Linux: Documentation/networking/af_xdp.rst. Behind the feature `xdp`.
+//! An Ethernet interface of the kernel, by `AF_XDP`: packets in memory that the kernel shares, and rings of
+//! places in it. Linux: Documentation/networking/af_xdp.rst. Behind the feature `xdp`.
 //!
 //! ```text
 //!   stack ─ IP packet ─▶ tx.rs ─▶ neighbours (packet/line.rs) ─▶ copied into chunks ─▶ TX ring ─▶ the interface
@@ -8,8 +8,9 @@
 //!                          └──────────────────────────────────────────────▶ fill ring
 //! ```
 //!
-//! **Who owns which slot.** Each ring has a producer and a consumer. A slot is the producer's until it publishes its index, then
-//! the consumer's until that publishes its own. A chunk belongs to whoever has last taken its place out of a ring:
+//! **Who owns which slot.** Each ring has a producer and a consumer. A slot is the producer's until it
+//! publishes its index, then the consumer's until that publishes its own. A chunk belongs to whoever has last
+//! taken its place out of a ring:
 //!
 //! ```text
 //!             the sending half owns                    the kernel owns                     the sending half owns
@@ -25,21 +26,23 @@
 //!   RX ring                                 producer            consumer
 //! ```
 //!
-//! No ring can be full: each has as many slots as there are chunks that may be in it. What is full is the memory: a packet
-//! for which too few chunks are free stays with the stack until some come back.
+//! No ring can be full: each has as many slots as there are chunks that may be in it. What is full is the
+//! memory: a packet for which too few chunks are free stays with the stack until some come back.
 //!
-//! **Why packets are copied.** The driver reads from the shared memory alone, and the stack's payload is in memory of its own, or
-//! of the application. A packet has an MTU at most, because `AF_XDP` cuts no super-packets: a copy of 1500 bytes costs a tenth of
-//! what the kernel spends on the packet. Only packets that wait for their neighbour are [kept](taut_core::TxPacket::keep).
+//! **Why packets are copied.** The driver reads from the shared memory alone, and the stack's payload is in
+//! memory of its own, or of the application. A packet has an MTU at most, because `AF_XDP` cuts no
+//! super-packets: a copy of 1500 bytes costs a tenth of what the kernel spends on the packet. Only packets
+//! that wait for their neighbour are [kept](taut_core::TxPacket::keep).
 //!
-//! **A ticket comes back once.** With the last chunk of its packet from the completion ring, in any order; or, when the
-//! interface is gone, with all others at once, because then nothing comes any more. A place that the kernel names twice brings
-//! back nothing.
+//! **A ticket comes back once.** With the last chunk of its packet from the completion ring, in any order;
+//! or, when the interface is gone, with all others at once, because then nothing comes any more. A place that
+//! the kernel names twice brings back nothing.
 //!
-//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its own. When
-//! the stack's addresses change, another program takes its place. A packet socket on the interface sends what
-//! neighbours ask each other, joins the groups that they ask by, and hears what neighbours, routers and servers say to
-//! everybody. It also reports when the interface goes down or away: `AF_XDP` sockets do not announce that.
+//! **Sharing.** The interface's program takes only packets for the stack's addresses, so the kernel keeps its
+//! own. When the stack's addresses change, another program takes its place. A packet socket on the interface
+//! sends what neighbours ask each other, joins the groups that they ask by, and hears what neighbours,
+//! routers and servers say to everybody. It also reports when the interface goes down or away: `AF_XDP`
+//! sockets do not announce that.
 
 mod program;
 mod rx;
@@ -68,7 +71,8 @@ use crate::sys::xdp_socket::{self, CHUNK, Copying, Parts};
 const PIECES_MAX: usize = 18;
 /// The most chunks for a direction: 1 GB.
 const CHUNKS_MAX: u32 = 1 << 18;
-/// Room for packets that the kernel has copied and not freed: several times what ten gigabits a second bring in a millisecond.
+/// Room for packets that the kernel has copied and not freed: several times what ten gigabits a second bring
+/// in a millisecond.
 const SEND_BYTES: u32 = 4 << 20;
 /// What the kernel leaves free in front of a packet that arrives.
 const HEADROOM: usize = 256;
@@ -80,7 +84,8 @@ pub struct XdpOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
-    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false
+    /// by default.
     pub slaac: bool,
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
     /// false by default.
@@ -89,8 +94,8 @@ pub struct XdpOptions {
     pub queue: u32,
     /// Chunks of 4 KB for each direction, a power of two; 2048 by default. Fewer hold less below TCP.
     pub chunks: u32,
-    /// Whether the driver is to use the shared memory itself, without a copy by the kernel; false by default. Not every driver can.
-    /// This project has had no such driver to test it with.
+    /// Whether the driver is to use the shared memory itself, without a copy by the kernel; false by default.
+    /// Not every driver can. This project has had no such driver to test it with.
     pub zero_copy: bool,
 }
 
@@ -115,7 +120,8 @@ pub struct Xdp {
     is_virtual: bool,
 }
 
-/// What keeps packets coming to the socket: dropped with the device, which takes the program off the interface.
+/// What keeps packets coming to the socket: dropped with the device, which takes the program off the
+/// interface.
 #[derive(Debug)]
 struct Program {
     map: OwnedFd,
@@ -142,13 +148,15 @@ impl Program {
 }
 
 impl Xdp {
-    /// Opens the Ethernet interface `name`, in the network namespace of this thread, for a stack with these addresses, each with
-    /// the prefix of the link. The interface must be up, and no other program may be attached to it.
+    /// Opens the Ethernet interface `name`, in the network namespace of this thread, for a stack with these
+    /// addresses, each with the prefix of the link. The interface must be up, and no other program may be
+    /// attached to it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`; [`io::ErrorKind::InvalidInput`] for an
-    /// interface that is no Ethernet, a station that is a group, a gateway that is not on the link, or a number of chunks that is no
-    /// power of two; [`io::ErrorKind::NetworkDown`] if the interface is down; [`io::ErrorKind::NotFound`] if there is none;
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`;
+    /// [`io::ErrorKind::InvalidInput`] for an interface that is no Ethernet, a station that is a group, a
+    /// gateway that is not on the link, or a number of chunks that is no power of two;
+    /// [`io::ErrorKind::NetworkDown`] if the interface is down; [`io::ErrorKind::NotFound`] if there is none;
     /// [`io::ErrorKind::ResourceBusy`] if another program is attached to it, or another socket has the queue.
     pub fn open(name: &str, addresses: &[Cidr], options: &XdpOptions) -> io::Result<Self> {
         if !options.chunks.is_power_of_two()
@@ -267,7 +275,8 @@ fn bind(name: &str, interface: u32, socket: &OwnedFd, mtu: usize, options: &XdpO
     }
 }
 
-/// Makes the interface hand the stack's packets to the socket: in the driver if it can, else in front of the kernel's stack.
+/// Makes the interface hand the stack's packets to the socket: in the driver if it can, else in front of the
+/// kernel's stack.
 fn attach(
     name: &str,
     interface: u32,

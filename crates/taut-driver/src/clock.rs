@@ -1,11 +1,12 @@
-//! The only clock: all other code gets the time as an argument, so that a simulator can pass a time of its own.
+//! The only clock: all other code gets the time as an argument, so that a simulator can pass a time of its
+//! own.
 
 #[cfg(not(loom))]
 use crate::sys::monotonic_ns;
 use taut_core::Instant;
 
-/// The system's monotonic clock. On Linux it has the kernel's epoch, so that an [`Instant`] can be given to a timer as it
-/// is.
+/// The system's monotonic clock. On Linux it has the kernel's epoch, so that an [`Instant`] can be given to a
+/// timer as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 

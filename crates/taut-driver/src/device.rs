@@ -10,12 +10,13 @@
 //!            └── rx ── recv(buffer) ──▶ a packet, nothing, or the reason why the device is gone for good
 //! ```
 //!
-//! A device has two halves, because two threads may use it at the same time, each half under a lock. The half that
-//! receives is used under the shard's lock. So is the half that sends, unless it [is slow](TxDevice::is_slow): then it has
-//! a lock of its own, and `outbox.rs` is between it and the stack.
+//! A device has two halves, because two threads may use it at the same time, each half under a lock. The half
+//! that receives is used under the shard's lock. So is the half that sends, unless it [is
+//! slow](TxDevice::is_slow): then it has a lock of its own, and `outbox.rs` is between it and the stack.
 //!
-//! Errors are transient ([`Sent::Full`]; a receive that finds nothing), concern one packet ([`Sent::Never`]), or are
-//! final: then `recv` returns the error, the stack ends, and every waiting thread and task gets the reason.
+//! Errors are transient ([`Sent::Full`]; a receive that finds nothing), concern one packet ([`Sent::Never`]),
+//! or are final: then `recv` returns the error, the stack ends, and every waiting thread and task gets the
+//! reason.
 
 use std::fmt;
 use std::io;
@@ -60,15 +61,15 @@ pub enum Sent {
     Left(TxTicket),
     /// The device has the packet and its ticket, and will give the ticket back by [`TxDevice::poll_done`].
     Kept,
-    /// No room now. The packet is offered again when the device announces room, and not before: a device that cannot
-    /// announce any drops the packet instead.
+    /// No room now. The packet is offered again when the device announces room, and not before: a device that
+    /// cannot announce any drops the packet instead.
     Full(TxTicket),
     /// A queue in the device is full and dropped the packet: its connection slows down, and retransmits the
-    /// bytes a little later. Counted as `TautDeviceDrops`. Prefer [`Full`](Self::Full) if the device can say when it
-    /// has room, because then nothing is lost.
+    /// bytes a little later. Counted as `TautDeviceDrops`. Prefer [`Full`](Self::Full) if the device can say
+    /// when it has room, because then nothing is lost.
     Dropped(TxTicket),
-    /// The device will never take this packet, for example because it is too large: it is lost, as if on the link.
-    /// Counted as `TautDeviceErrors`, and the last reason is kept:
+    /// The device will never take this packet, for example because it is too large: it is lost, as if on the
+    /// link. Counted as `TautDeviceErrors`, and the last reason is kept:
     /// [`Shard::last_device_error`](crate::Shard::last_device_error).
     Never(TxTicket, io::Error),
 }
@@ -99,9 +100,10 @@ pub trait TxDevice: Send {
     /// [keeps](TxPacket::keep) it, which copies no payload worth mentioning.
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent;
 
-    /// Whether [`send`](Self::send) takes long: microseconds in a system call, and not a copy into a queue. Then packets
-    /// are sent without the stack's lock, so that other threads can use the stack meanwhile; the stack learns the fate
-    /// of a packet a little later; and a packet that is [dropped](Sent::Dropped) is lost as in the network.
+    /// Whether [`send`](Self::send) takes long: microseconds in a system call, and not a copy into a queue.
+    /// Then packets are sent without the stack's lock, so that other threads can use the stack meanwhile; the
+    /// stack learns the fate of a packet a little later; and a packet that is [dropped](Sent::Dropped) is
+    /// lost as in the network.
     fn is_slow(&self) -> bool {
         false
     }
@@ -115,14 +117,15 @@ pub trait TxDevice: Send {
         None
     }
 
-    /// Whether [`poll_done`](Self::poll_done) has a ticket, as far as is known without a look at what is below. It is then
-    /// asked as soon as the batch has been [sent](Self::flush), and not only when the device announces it.
+    /// Whether [`poll_done`](Self::poll_done) has a ticket, as far as is known without a look at what is
+    /// below. It is then asked as soon as the batch has been [sent](Self::flush), and not only when the
+    /// device announces it.
     fn has_done(&self) -> bool {
         false
     }
 
-    /// How many tickets [`poll_done`](Self::poll_done) gave back since the last call without news that their packets had left:
-    /// those may have been dropped below. Counted as `TautDeviceUnreported`.
+    /// How many tickets [`poll_done`](Self::poll_done) gave back since the last call without news that their
+    /// packets had left: those may have been dropped below. Counted as `TautDeviceUnreported`.
     fn take_unreported(&mut self) -> u64 {
         0
     }
@@ -136,8 +139,9 @@ pub trait RxDevice: Send {
     /// For example when no descriptor is left.
     fn news(&mut self, waker: &Waker) -> io::Result<News>;
 
-    /// A batch begins: packets may have come since the last one. A device that knows from a call in this batch that it
-    /// has taken everything may say so without another call. A packet that comes after that is announced once more.
+    /// A batch begins: packets may have come since the last one. A device that knows from a call in this
+    /// batch that it has taken everything may say so without another call. A packet that comes after that is
+    /// announced once more.
     fn begin_batch(&mut self) {}
 
     /// Takes one packet from the link, or returns `None` if there is none. `buffer` has at least
@@ -148,8 +152,8 @@ pub trait RxDevice: Send {
     /// The reason why the device is gone. It will not be called again.
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>>;
 
-    /// [`recv`](Self::recv) in two pieces: the first bytes of a packet into `headers`, the rest into `payload`, which has
-    /// room for it. `None` from a device that cannot, which is the default.
+    /// [`recv`](Self::recv) in two pieces: the first bytes of a packet into `headers`, the rest into
+    /// `payload`, which has room for it. `None` from a device that cannot, which is the default.
     fn recv_placed(
         &mut self,
         _headers: &mut [u8],
@@ -158,8 +162,8 @@ pub trait RxDevice: Send {
         None
     }
 
-    /// A change that the link has learnt, such as an address that nobody else has, or a router. Asked for when
-    /// [`recv`](Self::recv) finds no packet. Only for a device with one queue.
+    /// A change that the link has learnt, such as an address that nobody else has, or a router. Asked for
+    /// when [`recv`](Self::recv) finds no packet. Only for a device with one queue.
     fn poll_change(&mut self) -> Option<NetworkChange> {
         None
     }

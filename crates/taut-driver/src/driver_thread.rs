@@ -21,8 +21,8 @@ impl fmt::Debug for DriverThread {
 }
 
 impl DriverThread {
-    /// Starts a thread that makes what it drives with by `prepare`, and then runs `drive`. An error of `prepare`
-    /// leaves the shard as it is: it may have another driver.
+    /// Starts a thread that makes what it drives with by `prepare`, and then runs `drive`. An error of
+    /// `prepare` leaves the shard as it is: it may have another driver.
     pub(crate) fn start<T>(
         shard: Arc<Shard>,
         name: &str,

@@ -1,22 +1,24 @@
-//! Who serves the device: the driver thread, or an application thread that waits or writes anyway. taut's own; used by
-//! `thread.rs`, asked by `shard.rs`.
+//! Who serves the device: the driver thread, or an application thread that waits or writes anyway. taut's
+//! own; used by `thread.rs`, asked by `shard.rs`.
 //!
-//! **Problem.** A reply that passes through the driver thread wakes two threads: the driver, then the reader. If the
-//! reader waits on the device itself, it wakes one. But a thread that serves the device for others, because it blocked
-//! first and its own data never comes (an acceptor), wakes another thread for each batch and slows all of them down.
+//! **Problem.** A reply that passes through the driver thread wakes two threads: the driver, then the reader.
+//! If the reader waits on the device itself, it wakes one. But a thread that serves the device for others,
+//! because it blocked first and its own data never comes (an acceptor), wakes another thread for each batch
+//! and slows all of them down.
 //!
-//! **Rule.** At most one thread *leads*: it waits for the device, and takes what comes. While a thread leads, the driver
-//! thread's view of the device is masked, so it sleeps. **The lead follows the traffic**: a leader whose turn brought data
-//! for other threads only gives the lead up before it wakes them, and waits without it. The thread that was woken leads
-//! when it waits next.
+//! **Rule.** At most one thread *leads*: it waits for the device, and takes what comes. While a thread leads,
+//! the driver thread's view of the device is masked, so it sleeps. **The lead follows the traffic**: a leader
+//! whose turn brought data for other threads only gives the lead up before it wakes them, and waits without
+//! it. The thread that was woken leads when it waits next.
 //!
-//! **The grace.** A thread that got its data is often back soon: after its next write, or to read more. So the mask stays
-//! on for [`GRACE`] after the shard was last used, in which nobody waits on the device; a thread that uses the shard in
-//! this time takes what has arrived. Then the driver thread takes over. A thread that writes again and again gets a grace
-//! without having led: it takes its ACKs itself.
+//! **The grace.** A thread that got its data is often back soon: after its next write, or to read more. So
+//! the mask stays on for [`GRACE`] after the shard was last used, in which nobody waits on the device; a
+//! thread that uses the shard in this time takes what has arrived. Then the driver thread takes over. A
+//! thread that writes again and again gets a grace without having led: it takes its ACKs itself.
 //!
-//! **One timer** ends the grace. It is not moved with each use of the shard, which would cost a system call: it fires, looks
-//! when the shard was last used, and fires again later, after a time that doubles while threads keep coming back.
+//! **One timer** ends the grace. It is not moved with each use of the shard, which would cost a system call:
+//! it fires, looks when the shard was last used, and fires again later, after a time that doubles while
+//! threads keep coming back.
 //!
 //! ```text
 //!   driver ──try_lead──▶ led ──leave──▶ grace ──try_lead──▶ led
@@ -28,16 +30,16 @@ use taut_core::{Duration, Instant};
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// How long packets may wait for a thread to come back. Well below any timer of a peer (delayed ACKs take 40 ms),
-/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
+/// How long packets may wait for a thread to come back. Well below any timer of a peer (delayed ACKs take 40
+/// ms), and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
 pub(crate) const GRACE: Duration = Duration::from_micros(500);
 
 /// The same while other threads wait, whose packets these may be.
 const CROWDED_GRACE: Duration = Duration::from_micros(100);
 
-/// The interval between two checks doubles for threads that were back at each check: to 4 ms, or to 0.8 ms while others
-/// wait. When the threads stop, packets may once wait that long, which is a tenth of a delayed ACK; each check costs the
-/// busy thread tens of microseconds if they share a core.
+/// The interval between two checks doubles for threads that were back at each check: to 4 ms, or to 0.8 ms
+/// while others wait. When the threads stop, packets may once wait that long, which is a tenth of a delayed
+/// ACK; each check costs the busy thread tens of microseconds if they share a core.
 const GRACE_DOUBLINGS: u32 = 3;
 
 /// A thread sends much again and again if it last did so no longer ago.
@@ -57,7 +59,8 @@ pub(crate) trait Sleeper {
 pub(crate) struct Lead<S> {
     pub(crate) sleeper: S,
     state: Mutex<State>,
-    /// A hint, so that callers of [`end_grace`](Self::end_grace) need not take the lock when there is no grace.
+    /// A hint, so that callers of [`end_grace`](Self::end_grace) need not take the lock when there is no
+    /// grace.
     in_grace: AtomicBool,
     /// When, in nanoseconds, the last leader left or a thread last used the shard in its place.
     used_ns: AtomicU64,
@@ -172,8 +175,9 @@ impl<S: Sleeper> Lead<S> {
         in_grace
     }
 
-    /// A thread that has sent much writes. Returns whether it must take what has arrived: because the driver thread sleeps, or because this
-    /// thread writes again and again, for which the driver thread may sleep if nothing is due soon.
+    /// A thread that has sent much writes. Returns whether it must take what has arrived: because the driver
+    /// thread sleeps, or because this thread writes again and again, for which the driver thread may sleep if
+    /// nothing is due soon.
     pub(crate) fn write_serves(&self, now: Instant, nothing_due: bool) -> bool {
         let is_busy = self.is_busy_writer(now);
         self.wrote_ns.store(now.as_nanos(), Ordering::Relaxed);
@@ -216,7 +220,8 @@ impl<S: Sleeper> Lead<S> {
         let mut state = self.state();
         let over = Instant::from_nanos(self.used_ns.load(Ordering::Relaxed)) + state.grace();
         if state.led || now < over {
-            // A thread has been back since the timer was armed, and is likely to be back again: check less and less often.
+            // A thread has been back since the timer was armed, and is likely to be back again: check less
+            // and less often.
             state.found_back = (state.found_back + 1).min(GRACE_DOUBLINGS);
             state.checks = !state.led;
             // A leader arms the timer again when it leaves.

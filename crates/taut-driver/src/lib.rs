@@ -1,4 +1,5 @@
-//! Clock + stack + device. A [`Shard`] is one stack with its device behind one lock; a thread or task must drive it.
+//! Clock + stack + device. A [`Shard`] is one stack with its device behind one lock; a thread or task must
+//! drive it.
 //!
 //! ```text
 //!   application thread                       the driver: DriverThread, tokio::run, or a blocked reader
@@ -16,8 +17,8 @@
 //! # Drivers
 //!
 //! A shard announces that there is something to do through one type (`announce.rs`): news of the device, a
-//! deadline, a packet from another shard, the end. A driver says how it waits when it starts, and is notified then
-//! of what came before.
+//! deadline, a packet from another shard, the end. A driver says how it waits when it starts, and is notified
+//! then of what came before.
 //!
 //! | driver | waits on | where |
 //! |---|---|---|
@@ -29,31 +30,31 @@
 //!
 //! The driver does, and so do the threads and tasks that use the shard:
 //!
-//! - **A thread that writes also transmits**: no other thread has to wake up for it. If the stack's next deadline
-//!   became earlier, the thread moves the timer, which does not wake another thread either.
+//! - **A thread that writes also transmits**: no other thread has to wake up for it. If the stack's next
+//!   deadline became earlier, the thread moves the timer, which does not wake another thread either.
 //! - **A reader that finds nothing polls the device once** before it sleeps, while that keeps finding packets
-//!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so the
-//!   answer to a SYN is there when the SYN has left.
+//!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so
+//!   the answer to a SYN is there when the SYN has left.
 //! - **A task that finds its data by polling lets other tasks run** (`shard/reader_turn.rs`).
 //! - **A batch may end early** (`shard/arrivals.rs`), with the packet that its reader waits for.
-//! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the driver thread
-//!   sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader whose turn brought data
-//!   for others only gives the lead up before it wakes them. A thread that got its data is expected back; the driver
-//!   thread takes over when it does not come.
-//! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and two wait.
-//!   A leader would spend its own processor time on the others, and they would wait for it.
+//! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the
+//!   driver thread sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader
+//!   whose turn brought data for others only gives the lead up before it wakes them. A thread that got its
+//!   data is expected back; the driver thread takes over when it does not come.
+//! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and
+//!   two wait. A leader would spend its own processor time on the others, and they would wait for it.
 //! - **A writer that sends much takes its ACKs itself**, every 20 µs at most.
 //!
 //! What each of these costs when it is switched off: `docs/data/2026-11-28-driver-rules.md`.
 //!
-//! The outbox, the lead, a shard's inbox, a device's bell and what wakes a driver are shared by threads that do not
-//! have the shard's lock. A model checker runs them through every order of their steps (`model/`), and a whole shard
-//! with its driver while a thread begins to wait for a packet: `make model`.
+//! The outbox, the lead, a shard's inbox, a device's bell and what wakes a driver are shared by threads that
+//! do not have the shard's lock. A model checker runs them through every order of their steps (`model/`), and
+//! a whole shard with its driver while a thread begins to wait for a packet: `make model`.
 //!
 //! # Several shards
 //!
-//! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that arrives at
-//! the wrong one is handed over to the right one. They share nothing else.
+//! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that
+//! arrives at the wrong one is handed over to the right one. They share nothing else.
 //!
 //! This crate has no TCP and no policy.
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
-//! Driving a shard from a thread that parks, on systems without epoll and timerfd. Used by `lib.rs` there; on Linux, where
-//! `thread.rs` does better, only by tests.
+//! Driving a shard from a thread that parks, on systems without epoll and timerfd. Used by `lib.rs` there; on
+//! Linux, where `thread.rs` does better, only by tests.
 //!
-//! The thread sleeps until the next deadline at the latest. A device wakes it by its waker, other threads when a deadline
-//! becomes earlier. A thread that blocks in a read parks as well: nobody drives in another's place.
+//! The thread sleeps until the next deadline at the latest. A device wakes it by its waker, other threads
+//! when a deadline becomes earlier. A thread that blocks in a read parks as well: nobody drives in another's
+//! place.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! One stack, its device and its timer behind one lock, and what may be done with them: turn, access, poll.
 //!
-//! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the lock
-//! (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to send. What arrives
-//! is in `arrivals.rs`, what other shards received for this one in `handover.rs`, and how one waits in `polling.rs`.
+//! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the
+//! lock (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to
+//! send. What arrives is in `arrivals.rs`, what other shards received for this one in `handover.rs`, and how
+//! one waits in `polling.rs`.
 
 mod arrivals;
 pub(crate) mod closed;
@@ -39,8 +40,8 @@ use memory::{OwnMemory, SharedMemory};
 pub(crate) use placed::ReadInto;
 use waiters::{Interest, WaitKey, Waiters, wake};
 
-/// A thread or task that writes takes what has arrived when it has sent so much since that was last done: a writer whose
-/// ACKs wait fills its queue, and stops. One that sends little would find little.
+/// A thread or task that writes takes what has arrived when it has sent so much since that was last done: a
+/// writer whose ACKs wait fills its queue, and stops. One that sends little would find little.
 const SERVE_BYTES: usize = 32 << 10;
 
 /// And at most so often, which is short compared with the time that packets travel.
@@ -127,8 +128,8 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// This attempt took all that there is. Its task is woken by what comes next even if the attempt is ready, and need
-    /// not take the lock once more to wait. For attempts with [`WaitKey::POLL`].
+    /// This attempt took all that there is. Its task is woken by what comes next even if the attempt is
+    /// ready, and need not take the lock once more to wait. For attempts with [`WaitKey::POLL`].
     pub fn wait_after(&mut self) {
         *self.waits_after = true;
     }
@@ -157,8 +158,9 @@ pub(crate) struct Turned {
 pub(crate) enum Until {
     /// Nothing: the batch is taken whole.
     Batch,
-    /// A small packet that brings what one waiter waits for. It has its data sooner, and the device is not asked once
-    /// more for nothing. A super-packet ends no batch: more of them follow, and one ACK answers all.
+    /// A small packet that brings what one waiter waits for. It has its data sooner, and the device is not
+    /// asked once more for nothing. A super-packet ends no batch: more of them follow, and one ACK answers
+    /// all.
     Met(Interest),
 }
 
@@ -175,8 +177,8 @@ impl fmt::Debug for Shard {
 }
 
 impl Shard {
-    /// A shard of `stack`, a [`Stack`](taut_core::Stack) or one that is recorded, and `device`. Nothing happens until it is
-    /// driven.
+    /// A shard of `stack`, a [`Stack`](taut_core::Stack) or one that is recorded, and `device`. Nothing
+    /// happens until it is driven.
     ///
     /// # Errors
     /// No descriptors left.
@@ -240,8 +242,9 @@ impl Shard {
         self
     }
 
-    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`](taut_core::Steering)'s terms.
-    /// Call it once, before they are driven. `seed` must be random.
+    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in
+    /// [`Steering`](taut_core::Steering)'s terms. Call it once, before they are driven. `seed` must be
+    /// random.
     pub fn set_peers(shards: &[Arc<Self>], seed: &[u8; 32]) {
         let count = u16::try_from(shards.len()).unwrap_or(u16::MAX);
         if count < 2 {
@@ -269,8 +272,8 @@ impl Shard {
         self.lock().tx.report()
     }
 
-    /// The reason that the device gave when it last said that it will [never](crate::Sent::Never) take a packet. The counter
-    /// `TautDeviceErrors` is the number of such packets.
+    /// The reason that the device gave when it last said that it will [never](crate::Sent::Never) take a
+    /// packet. The counter `TautDeviceErrors` is the number of such packets.
     #[must_use]
     pub fn last_device_error(&self) -> Option<io::Error> {
         // A system error keeps its number, which says more than a text.
@@ -281,7 +284,8 @@ impl Shard {
         self.lock().tx.last_error(copy)
     }
 
-    /// The queue disciplines in front of the device, the root first; none if packets go straight to the device.
+    /// The queue disciplines in front of the device, the root first; none if packets go straight to the
+    /// device.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<QdiscEntry> {
         self.lock().tx.qdiscs()
@@ -382,8 +386,8 @@ impl Shard {
         })
     }
 
-    /// The beginning of a use of the stack, by a thread or task that waits for `interest` or does not wait. Collects old
-    /// tickets, and takes a batch of input if that is this thread's part.
+    /// The beginning of a use of the stack, by a thread or task that waits for `interest` or does not wait.
+    /// Collects old tickets, and takes a batch of input if that is this thread's part.
     fn begin(&self, inner: &mut Inner, wakers: &mut Vec<Waker>, interest: Option<Interest>) -> Instant {
         let now = self.clock.now();
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_ripe(now)) {
@@ -420,8 +424,8 @@ impl Shard {
         use_stack(&mut Access { stack, now, waiters, wakers, waits_after, into, filled })
     }
 
-    /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the
-    /// lock.
+    /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without
+    /// the lock.
     pub(crate) fn turn(&self, until: Until, place: &mut ReadInto<'_>, wakers: &mut Vec<Waker>) -> Turned {
         let mut turned = self.locked_into(wakers, |inner, wakers| {
             if self.is_closed() {
@@ -466,8 +470,8 @@ impl Shard {
         }
     }
 
-    /// A use of the shard: under the lock by `use_inner`, which [settles](Self::settle) at its end; then, without
-    /// the lock, packets depart and waiters are woken.
+    /// A use of the shard: under the lock by `use_inner`, which [settles](Self::settle) at its end; then,
+    /// without the lock, packets depart and waiters are woken.
     fn locked<R>(&self, use_inner: impl FnOnce(&mut Inner, &mut Vec<Waker>) -> R) -> R {
         let mut wakers = Vec::new();
         let result = self.locked_into(&mut wakers, use_inner);
@@ -510,7 +514,8 @@ impl Shard {
         }
     }
 
-    /// A panic under the lock closes the shard ([`CloseOnPanic`]): what it leaves behind is only ever torn down.
+    /// A panic under the lock closes the shard ([`CloseOnPanic`]): what it leaves behind is only ever torn
+    /// down.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -524,7 +529,8 @@ impl Shard {
         }
     }
 
-    /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not fair.
+    /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not
+    /// fair.
     pub(crate) fn give_way(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             yield_now();
@@ -549,8 +555,9 @@ impl Inner {
     fn may_look(&mut self, interest: Interest) -> bool {
         let may_find = match interest {
             Interest::Read(_) | Interest::Accept(_) | Interest::RecvFrom(_) => true,
-            // The answer to a SYN is often there when the SYN has been sent. A look in vain costs little beside the rest of
-            // a connection, and says nothing about the next one: another thread may still be sending this SYN.
+            // The answer to a SYN is often there when the SYN has been sent. A look in vain costs little
+            // beside the rest of a connection, and says nothing about the next one: another thread may still
+            // be sending this SYN.
             Interest::Write(conn) if self.is_connecting(conn) => return true,
             // ACKs.
             Interest::Write(_) | Interest::SendTo(_) => self.sent_bytes >= SERVE_BYTES,

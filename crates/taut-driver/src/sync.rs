@@ -1,5 +1,5 @@
-//! The primitives that threads share in the parts of this crate that a model checker runs: `std`'s, or loom's with
-//! `--cfg loom` (`make model`).
+//! The primitives that threads share in the parts of this crate that a model checker runs: `std`'s, or loom's
+//! with `--cfg loom` (`make model`).
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -24,7 +24,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Where a thread sleeps until it is called: only the thread that made it, but any thread may call, also in advance.
+/// Where a thread sleeps until it is called: only the thread that made it, but any thread may call, also in
+/// advance.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -58,8 +59,8 @@ impl Place {
     }
 }
 
-/// The same for loom, in which a call of a parked thread may be lost, and an exchange may return a value that was replaced.
-/// Time does not pass, so only a call ends a sleep.
+/// The same for loom, in which a call of a parked thread may be lost, and an exchange may return a value that
+/// was replaced. Time does not pass, so only a call ends a sleep.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Place(Mutex<bool>, loom::sync::Condvar);

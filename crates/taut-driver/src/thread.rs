@@ -6,10 +6,10 @@
 //!                                                       └─▶ ready { device, timer, inbox, lead }
 //! ```
 //!
-//! A reader that finds no data looks at the device once. If its data is not there either, it becomes the leader, if there
-//! is none, and drives the shard until its data has arrived: a reply thus wakes only one thread, the one that waits for
-//! it. In a crowd (`crowd.rs`) nobody leads. `lead.rs` says who leads and when the driver thread takes over; masking
-//! `ready` in `outer` lets it sleep meanwhile.
+//! A reader that finds no data looks at the device once. If its data is not there either, it becomes the
+//! leader, if there is none, and drives the shard until its data has arrived: a reply thus wakes only one
+//! thread, the one that waits for it. In a crowd (`crowd.rs`) nobody leads. `lead.rs` says who leads and when
+//! the driver thread takes over; masking `ready` in `outer` lets it sleep meanwhile.
 
 use std::cell::LazyCell;
 use std::io;
@@ -56,13 +56,14 @@ impl DriverThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard already has a driver.
+    /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard already has a
+    /// driver.
     pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
         Self::spawn_with(shard, name, None::<fn() -> io::Result<()>>)
     }
 
-    /// [`spawn`](Self::spawn) for a thread that first does `prepare`, which gives it a priority. No other one drives
-    /// the shard in its place, as that one would not have the priority.
+    /// [`spawn`](Self::spawn) for a thread that first does `prepare`, which gives it a priority. No other one
+    /// drives the shard in its place, as that one would not have the priority.
     ///
     /// # Errors
     /// Those of `spawn`, or that of `prepare`; then the shard is closed.
@@ -115,8 +116,8 @@ fn drive(shard: &Shard, poller: &Poller) {
 }
 
 impl Shard {
-    /// [`wait`](Self::wait) with memory for the bytes that are read. If a [`DriverThread`] drives the shard, this thread
-    /// drives it while it waits, unless another thread already does.
+    /// [`wait`](Self::wait) with memory for the bytes that are read. If a [`DriverThread`] drives the shard,
+    /// this thread drives it while it waits, unless another thread already does.
     pub(crate) fn wait_place<T>(
         &self,
         interest: Interest,
@@ -161,8 +162,8 @@ impl Shard {
         })
     }
 
-    /// Drives the shard until this thread is notified or `left` has passed. Returns false if it gave the lead up, because
-    /// the traffic is that of other threads.
+    /// Drives the shard until this thread is notified or `left` has passed. Returns false if it gave the lead
+    /// up, because the traffic is that of other threads.
     fn lead(
         &self,
         mut leading: Leading<'_>,
@@ -251,7 +252,8 @@ impl Wake for Parker {
         if thread::current().id() == self.thread.id() {
             return; // the leader's own turn brought its data
         }
-        // Woken without the lock: a thread that begins or ends to lead takes it, and may run before this one goes on.
+        // Woken without the lock: a thread that begins or ends to lead takes it, and may run before this one
+        // goes on.
         let lead = self.leads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match lead {
             Some(lead) => lead.ring(),

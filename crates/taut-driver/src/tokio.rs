@@ -1,8 +1,8 @@
 //! Driving a shard from a task of a tokio runtime.
 //!
-//! The task waits for a [`Notify`], which the device's waker, other shards and earlier deadlines call; for the device's
-//! descriptors, if it has any (`tokio/sources.rs`); and for the next deadline by tokio's time. That is exact only to a
-//! millisecond, so on Linux a timer of the kernel takes its place.
+//! The task waits for a [`Notify`], which the device's waker, other shards and earlier deadlines call; for
+//! the device's descriptors, if it has any (`tokio/sources.rs`); and for the next deadline by tokio's time.
+//! That is exact only to a millisecond, so on Linux a timer of the kernel takes its place.
 
 mod sources;
 
@@ -28,8 +28,8 @@ const TURNS_BEFORE_YIELD: usize = 4;
 /// Longer waits are divided, as tokio's time ends in some years.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Drives `shard` until it is closed. Needs a runtime whose IO driver is enabled, and elsewhere than on Linux its time
-/// driver. When the future is dropped the shard is closed.
+/// Drives `shard` until it is closed. Needs a runtime whose IO driver is enabled, and elsewhere than on Linux
+/// its time driver. When the future is dropped the shard is closed.
 ///
 /// # Errors
 /// No descriptors left, or [`io::ErrorKind::InvalidInput`] when the shard already has a driver.

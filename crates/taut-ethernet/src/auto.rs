@@ -1,5 +1,6 @@
-//! A link that configures itself: what comes of checked addresses, claims of others and advertisements of routers, and the changes
-//! that the stack is told. RFC 5227, RFC 4861 §6.3, RFC 4862 §5. Part of [`Ethernet`]; `own.rs` and `routers.rs` keep the times.
+//! A link that configures itself: what comes of checked addresses, claims of others and advertisements of
+//! routers, and the changes that the stack is told. RFC 5227, RFC 4861 §6.3, RFC 4862 §5. Part of
+//! [`Ethernet`]; `own.rs` and `routers.rs` keep the times.
 //!
 //! ```text
 //!   begin ─▶ link-local address checked ─▶ routers asked (3 times, 4 s apart) ─▶ advertisement
@@ -19,7 +20,8 @@ use crate::routers::{self, LINK_LOCAL, News};
 use taut_core::is_host;
 use taut_core::{Duration, Instant, Network, NetworkChange, Route};
 
-/// While so many changes wait for the stack, advertisements are lost, as on the wire: 46 prefixes fit into one.
+/// While so many changes wait for the stack, advertisements are lost, as on the wire: 46 prefixes fit into
+/// one.
 pub(crate) const CHANGES_MAX: usize = 256;
 /// MAX_RTR_SOLICITATION_DELAY, RFC 4861 §10.
 const SOLICIT_WITHIN: Duration = Duration::from_secs(1);
@@ -66,9 +68,9 @@ impl<P> Ethernet<P> {
         !self.changes.is_empty()
     }
 
-    /// The stack's owner changes the network. Returns whether the stack may be told at once: an address is checked first, and
-    /// [`poll_change`](Self::poll_change) tells when it may be used. If another station has it, nothing more is heard of it but
-    /// [`duplicates`](crate::EthernetStats::duplicates).
+    /// The stack's owner changes the network. Returns whether the stack may be told at once: an address is
+    /// checked first, and [`poll_change`](Self::poll_change) tells when it may be used. If another station
+    /// has it, nothing more is heard of it but [`duplicates`](crate::EthernetStats::duplicates).
     pub fn change_network(&mut self, now: Instant, change: NetworkChange) -> bool {
         match change {
             NetworkChange::AddAddress(own) if !self.own.knows(own.address) => {

@@ -62,7 +62,8 @@ impl<P> Ethernet<P> {
                 }
             }
             Act::Check(terms) => {
-                // Without a place for it, it stays with the server, and is asked for again when its time is over.
+                // Without a place for it, it stays with the server, and is asked for again when its time is
+                // over.
                 self.own.check(now, terms.network(), Lifetime::FOREVER, false);
             }
             Act::Renewed(before) => {
@@ -190,8 +191,8 @@ impl<P> Ethernet<P> {
         }
     }
 
-    /// The next change of the lease, which all other queues of this host must [`follow`](Self::follow). It waits
-    /// until they [can](Self::can_follow); while too many wait, servers are not listened to.
+    /// The next change of the lease, which all other queues of this host must [`follow`](Self::follow). It
+    /// waits until they [can](Self::can_follow); while too many wait, servers are not listened to.
     pub fn poll_shared(&mut self) -> Option<NetworkChange> {
         self.shared.pop_front()
     }
@@ -202,8 +203,8 @@ impl<P> Ethernet<P> {
         self.changes.len() < CHANGES_MAX
     }
 
-    /// The queue that asks for an address has learnt this: so it is here, and the stack is told. An address is not
-    /// checked, for that queue has done so, and defends it.
+    /// The queue that asks for an address has learnt this: so it is here, and the stack is told. An address
+    /// is not checked, for that queue has done so, and defends it.
     pub fn follow(&mut self, change: NetworkChange) {
         match change {
             NetworkChange::AddAddress(own) => self.own.adopt(own),

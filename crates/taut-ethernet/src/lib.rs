@@ -1,10 +1,12 @@
-//! The link layer of Ethernet between a stack and a device: which station an IP packet goes to, and who is asked when that
-//! is not known. ARP (RFC 826) and the part of neighbour discovery that a host needs on a link whose routers it knows
-//! (RFC 4861 §7.2, §7.3). Used by devices that carry Ethernet; the stack above sees a link that carries IP packets.
+//! The link layer of Ethernet between a stack and a device: which station an IP packet goes to, and who is
+//! asked when that is not known. ARP (RFC 826) and the part of neighbour discovery that a host needs on a
+//! link whose routers it knows (RFC 4861 §7.2, §7.3). Used by devices that carry Ethernet; the stack above
+//! sees a link that carries IP packets.
 //!
-//! **Why here and not in the stack.** A packet on Ethernet needs an address that may take a second to learn. In the stack,
-//! each send path would have to wait for it; below the stack, only the first packets to a neighbour wait, in the device,
-//! with their tickets, and all other packets get fourteen bytes in front of them. A TUN has none of this.
+//! **Why here and not in the stack.** A packet on Ethernet needs an address that may take a second to learn.
+//! In the stack, each send path would have to wait for it; below the stack, only the first packets to a
+//! neighbour wait, in the device, with their tickets, and all other packets get fourteen bytes in front of
+//! them. A TUN has none of this.
 //!
 //! ```text
 //!   packet ─▶ next_hop ─┬─▶ Hop::Ready(header): header and packet to the wire

@@ -1,5 +1,6 @@
-//! The addresses of this host on an Ethernet: checked before they are used, announced, defended, and given up when their time
-//! is over. RFC 5227 (IPv4), RFC 4862 §5.4 and §5.5.4 (IPv6). Pure: it returns the next step, and `ethernet.rs` takes it.
+//! The addresses of this host on an Ethernet: checked before they are used, announced, defended, and given up
+//! when their time is over. RFC 5227 (IPv4), RFC 4862 §5.4 and §5.5.4 (IPv6). Pure: it returns the next step,
+//! and `ethernet.rs` takes it.
 //!
 //! ```text
 //!              nobody answers                        announced
@@ -9,8 +10,8 @@
 //!   gone
 //! ```
 //!
-//! An address that an administrator gives the stack at its beginning is not checked, as Linux does not check those of IPv4;
-//! others' claims to it are counted.
+//! An address that an administrator gives the stack at its beginning is not checked, as Linux does not check
+//! those of IPv4; others' claims to it are counted.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -18,8 +19,8 @@ use core::net::IpAddr;
 use crate::random::Random;
 use taut_core::{Duration, Instant, Network};
 
-/// PROBE_WAIT of RFC 5227 §1.1 and MAX_RTR_SOLICITATION_DELAY of RFC 4861 §10: checks begin within a second, so that hosts that
-/// were switched on together do not all speak at once.
+/// PROBE_WAIT of RFC 5227 §1.1 and MAX_RTR_SOLICITATION_DELAY of RFC 4861 §10: checks begin within a second,
+/// so that hosts that were switched on together do not all speak at once.
 const BEGIN_WITHIN: Duration = Duration::from_secs(1);
 /// PROBE_NUM, RFC 5227 §1.1; DupAddrDetectTransmits, RFC 4862 §5.1.
 const PROBES_V4: u8 = 3;

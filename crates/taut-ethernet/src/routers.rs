@@ -1,9 +1,11 @@
-//! What routers advertise: themselves, prefixes of the link, its MTU. RFC 4861 §6.3, RFC 4862 §5.5. Pure: it keeps the times and
-//! says what changes; `ethernet.rs` hands it advertisements that have passed all checks, and `own.rs` checks the addresses.
+//! What routers advertise: themselves, prefixes of the link, its MTU. RFC 4861 §6.3, RFC 4862 §5.5. Pure: it
+//! keeps the times and says what changes; `ethernet.rs` hands it advertisements that have passed all checks,
+//! and `own.rs` checks the addresses.
 //!
-//! **What a stranger can do.** Anybody on the link can be a router, and no protocol here can prevent that. But at most eight
-//! routers and sixteen prefixes are remembered, those that came first; an address is never taken away by an advertisement
-//! before two hours are over; and an MTU is believed between 1280 and the device's.
+//! **What a stranger can do.** Anybody on the link can be a router, and no protocol here can prevent that.
+//! But at most eight routers and sixteen prefixes are remembered, those that came first; an address is never
+//! taken away by an advertisement before two hours are over; and an MTU is believed between 1280 and the
+//! device's.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -19,7 +21,8 @@ const SOLICIT_EVERY: Duration = Duration::from_secs(4);
 const ROUTERS_MAX: usize = 8;
 /// Linux: `max_addresses`, 16 of an interface.
 const PREFIXES_MAX: usize = 16;
-/// RFC 4862 §5.5.3 (e): less than that of a valid lifetime is not taken away by an advertisement that nobody signed.
+/// RFC 4862 §5.5.3 (e): less than that of a valid lifetime is not taken away by an advertisement that nobody
+/// signed.
 const TWO_HOURS: Duration = Duration::from_secs(7_200);
 /// Bits of an interface's part of an address on Ethernet (RFC 2464 §4).
 const INTERFACE_BITS: u8 = 64;

@@ -221,8 +221,8 @@ pub struct Flow {
     pub blocked: Vec<Share>,
     /// How long bytes stayed unsent, in the device's queues, and in flight.
     pub sojourn: Vec<Histogram>,
-    /// Distributions of its own, of those in [`RunData::histograms`]: `rtt`, `flow_gap`, `latency`, `page`. The
-    /// first eight flows have them.
+    /// Distributions of its own, of those in [`RunData::histograms`]: `rtt`, `flow_gap`, `latency`, `page`.
+    /// The first eight flows have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distributions: Vec<Histogram>,
 }
@@ -430,9 +430,9 @@ pub struct ShareLine {
 /// A distribution.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// What was measured: `burst` (segments back to back on the wire), `gap` (between packets as they leave the
-    /// NIC), `flow_gap` (the same between two of one flow), `rtt` (the sender's samples), `latency` (requests),
-    /// `super_packet` (bytes handed down at once).
+    /// What was measured: `burst` (segments back to back on the wire), `gap` (between packets as they leave
+    /// the NIC), `flow_gap` (the same between two of one flow), `rtt` (the sender's samples), `latency`
+    /// (requests), `super_packet` (bytes handed down at once).
     pub name: String,
     /// Unit of the bounds: `us`, `bytes`, `segments`.
     pub unit: String,

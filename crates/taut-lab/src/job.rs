@@ -30,7 +30,8 @@ pub struct Job {
     pub keep: bool,
     /// In a live run, what the sender's packets leave by.
     pub device: LiveDevice,
-    /// In a live run, stack and applications ask for real-time priority, too, and not the emulated path alone.
+    /// In a live run, stack and applications ask for real-time priority, too, and not the emulated path
+    /// alone.
     pub real_time: bool,
     /// The command line.
     pub command: String,

@@ -9,12 +9,11 @@
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs; beside.rs: and the kernel beside either
 //! ```
 //!
-//! With [`LiveDevice::Packet`] the sender, whichever it is, has an Ethernet interface whose queue is the kernel's:
-//! `ethernet.rs`. `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from the
-//! counts. In a pair
-//! the queue belongs to the sender, like a NIC's queue, so that small queues see it: taut's is in front of
-//! its device, the kernel's is a `tbf` that `tc` puts on the TUN. In a dumbbell the queue is in the network
-//! and belongs to the emulator. Called by the runner.
+//! With [`LiveDevice::Packet`] the sender, whichever it is, has an Ethernet interface whose queue is the
+//! kernel's: `ethernet.rs`. `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from
+//! the counts. In a pair the queue belongs to the sender, like a NIC's queue, so that small queues see it:
+//! taut's is in front of its device, the kernel's is a `tbf` that `tc` puts on the TUN. In a dumbbell the
+//! queue is in the network and belongs to the emulator. Called by the runner.
 
 mod apps;
 mod backlog;

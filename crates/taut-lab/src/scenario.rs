@@ -1,7 +1,7 @@
 //! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
-//! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has the
-//! line in the middle, `value.rs` knows the units, `keys.rs` describes every key, `controllers.rs` looks up
-//! the congestion controls, `builtin.rs` has the built-in scenarios. Called by the runners.
+//! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has
+//! the line in the middle, `value.rs` knows the units, `keys.rs` describes every key, `controllers.rs` looks
+//! up the congestion controls, `builtin.rs` has the built-in scenarios. Called by the runners.
 
 pub mod builtin;
 mod controllers;
@@ -297,8 +297,8 @@ pub struct FlowSpec {
     pub count: u32,
     /// The pair that it uses, from 0; round robin over all pairs if not given.
     pub pair: Option<u32>,
-    /// Part of the conditions: metrics leave it out, and live the kernel always sends it, from another host at the
-    /// sender's end.
+    /// Part of the conditions: metrics leave it out, and live the kernel always sends it, from another host
+    /// at the sender's end.
     #[serde(default)]
     pub beside: bool,
     /// When the first starts.

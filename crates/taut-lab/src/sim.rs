@@ -1,7 +1,7 @@
-//! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`](crate::data::RunData).
-//! `plan.rs` builds the world, of hosts as in `machine.rs`; `collect.rs` watches it, `points.rs` keeps
-//! packets; `finish.rs` makes the results; `frame.rs` says where all bytes are at one moment. Called by the
-//! runner, and by programs that show a run while it goes on.
+//! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a
+//! [`RunData`](crate::data::RunData). `plan.rs` builds the world, of hosts as in `machine.rs`; `collect.rs`
+//! watches it, `points.rs` keeps packets; `finish.rs` makes the results; `frame.rs` says where all bytes are
+//! at one moment. Called by the runner, and by programs that show a run while it goes on.
 
 mod collect;
 mod finish;
@@ -105,7 +105,8 @@ impl Simulation {
         self.world.elapsed()
     }
 
-    /// Runs until this much virtual time has passed, or to the end if that comes first. `progress` is as for [`run`].
+    /// Runs until this much virtual time has passed, or to the end if that comes first. `progress` is as for
+    /// [`run`].
     ///
     /// # Errors
     /// As [`run`].

@@ -33,8 +33,8 @@ pub struct Grid {
     pub points_at_once: Option<u16>,
     /// Live runs of a point whose first ones are [not clear](worth_repeating).
     pub live_repeats: Option<u32>,
-    /// Each case of the scenario is a point of its own, so that several can run at once and a sweep can resume after
-    /// any of them.
+    /// Each case of the scenario is a point of its own, so that several can run at once and a sweep can
+    /// resume after any of them.
     #[serde(default)]
     pub each_case: bool,
     /// The table shows the median of the runs, with the least and the greatest, rather than one number.
@@ -209,9 +209,9 @@ impl Grid {
     }
 }
 
-/// Whether one live run of taut and one of the kernel leave open how the two compare: the goodputs differ by more than
-/// 5 %, or chance has a part in them, since they lie between 5 and 85 % of the link's rate. Below 2 % of the link
-/// a comparison says nothing.
+/// Whether one live run of taut and one of the kernel leave open how the two compare: the goodputs differ by
+/// more than 5 %, or chance has a part in them, since they lie between 5 and 85 % of the link's rate. Below 2
+/// % of the link a comparison says nothing.
 #[must_use]
 pub fn worth_repeating(set: &RunSet, link_mbps: f64) -> bool {
     let goodput = |engine, variant: &str| {
@@ -377,7 +377,8 @@ mod tests {
                 ..RunSet::default()
             }
         };
-        // Of a link of 100 Mbit/s: equal and near its rate; 6 % less; equal, but limited by chance; next to nothing.
+        // Of a link of 100 Mbit/s: equal and near its rate; 6 % less; equal, but limited by chance; next to
+        // nothing.
         for (taut, kernel, again) in [
             (94.0, 94.0, false),
             (88.3, 94.0, true),

@@ -14,11 +14,11 @@
 //! ```
 //!
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
-//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`disciplines/spec.rs`) describes a discipline in the words
-//! of `tc` and builds a [`Tree`] (`disciplines/tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple
-//! link, whose wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded capacity; a [`Policer`]
-//! (`policer.rs`) drops without a queue. [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
-//! [`Spread`] (`spread.rs`) records how full a queue was.
+//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`disciplines/spec.rs`) describes a discipline in the
+//! words of `tc` and builds a [`Tree`] (`disciplines/tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a
+//! simple link, whose wire is a [`Delay`] (`delay.rs`); a [`Trace`] (`trace.rs`) is a line's recorded
+//! capacity; a [`Policer`] (`policer.rs`) drops without a queue. [`Rate`] and its neighbours (`quantity.rs`)
+//! read `tc`'s units; [`Spread`] (`spread.rs`) records how full a queue was.
 //!
 //! ```
 //! use taut_core::Instant;

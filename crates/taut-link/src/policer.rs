@@ -1,11 +1,11 @@
-//! A policer: drops the packets that exceed a rate, and delays none. It is `police` of `tc` (`tc-police(8)`) with
-//! `conform-exceed drop`, and what providers use to sell a lower rate than the line's. Called where a path is
-//! emulated: at a router's port, and in front of a way's queues.
+//! A policer: drops the packets that exceed a rate, and delays none. It is `police` of `tc` (`tc-police(8)`)
+//! with `conform-exceed drop`, and what providers use to sell a lower rate than the line's. Called where a
+//! path is emulated: at a router's port, and in front of a way's queues.
 //!
-//! **Mechanism.** A bucket of `burst` tokens, each worth one byte, that is refilled at `rate`. A packet for which
-//! there are enough tokens removes them and passes; any other is dropped and removes none. So at most
-//! `burst + rate × t` bytes pass within a time `t`, and a sender that stays below the rate loses nothing. A sender sees
-//! no queue before it loses: after a pause, a burst passes at the line's rate.
+//! **Mechanism.** A bucket of `burst` tokens, each worth one byte, that is refilled at `rate`. A packet for
+//! which there are enough tokens removes them and passes; any other is dropped and removes none. So at most
+//! `burst + rate × t` bytes pass within a time `t`, and a sender that stays below the rate loses nothing. A
+//! sender sees no queue before it loses: after a pause, a burst passes at the line's rate.
 //!
 //! **Numbers.** Tokens are kept in billionths of a byte, as in `tbf.rs`, so that nothing is rounded.
 

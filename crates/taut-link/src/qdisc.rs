@@ -79,8 +79,8 @@ impl From<taut_wire::Ecn> for Ecn {
 /// Bands into which Linux's disciplines sort packets; the first is served first.
 pub const BANDS: usize = 3;
 
-/// Linux's `priomap`: the band of each priority. Interactive (6) and control (7) go first, bulk (2), filler (1) and
-/// the odd 3 and 5 last, best effort (0) and the rest between them.
+/// Linux's `priomap`: the band of each priority. Interactive (6) and control (7) go first, bulk (2), filler
+/// (1) and the odd 3 and 5 last, best effort (0) and the rest between them.
 pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
 /// The band of a packet of this priority. Priorities above 15 are taken modulo 16, as in Linux.

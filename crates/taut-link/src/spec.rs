@@ -154,8 +154,8 @@ pub enum SpecError {
 impl FromStr for LinkSpec {
     type Err = SpecError;
 
-    /// Reads `rate RATE`, `burst SIZE`, one of `limit SIZE`, `packets NUMBER`, `latency TIME`, then `delay TIME` and
-    /// `tx-usecs TIME`, in any order, each optional.
+    /// Reads `rate RATE`, `burst SIZE`, one of `limit SIZE`, `packets NUMBER`, `latency TIME`, then `delay
+    /// TIME` and `tx-usecs TIME`, in any order, each optional.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut words = text.split_ascii_whitespace();
         let mut spec = Self::default();

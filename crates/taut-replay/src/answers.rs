@@ -1,12 +1,13 @@
-//! Who else held memory when a run was recorded: the answers to a stack's questions, see [`Witness`]. They are noted with
-//! each input, and given again when it is replayed.
+//! Who else held memory when a run was recorded: the answers to a stack's questions, see [`Witness`]. They
+//! are noted with each input, and given again when it is replayed.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use taut_core::Witness;
 
-/// Questions during one input, and which of them were answered with yes. Almost always none is: an input asks none or one.
+/// Questions during one input, and which of them were answered with yes. Almost always none is: an input asks
+/// none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// How many there were. All of this is used under the lock of the stack.

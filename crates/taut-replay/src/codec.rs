@@ -1,8 +1,8 @@
-//! Values as bytes: numbers, addresses, texts, and by two macros the structures and choices that are made of them. Called by
-//! `input.rs`, `values.rs` and `header.rs`.
+//! Values as bytes: numbers, addresses, texts, and by two macros the structures and choices that are made of
+//! them. Called by `input.rs`, `values.rs` and `header.rs`.
 //!
-//! A number is a varint: seven bits a byte, the lowest first, and the highest bit says that more follow. What is read is
-//! not trusted: a length is compared with what there is before anything is allocated.
+//! A number is a varint: seven bits a byte, the lowest first, and the highest bit says that more follow. What
+//! is read is not trusted: a length is compared with what there is before anything is allocated.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -74,7 +74,8 @@ macro_rules! fields {
     )* };
 }
 
-/// Choices: a number, and then what the choice holds. One that has no number here is written as 255, and not read again.
+/// Choices: a number, and then what the choice holds. One that has no number here is written as 255, and not
+/// read again.
 ///
 /// ```text
 /// choices! { SetOption, "socket option" { 0 = Nodelay(on); 1 = Cork(on); } }

@@ -1,9 +1,11 @@
-//! Checksums of what a stack emits and of the parts of a file. Called for every packet of a run that is recorded.
+//! Checksums of what a stack emits and of the parts of a file. Called for every packet of a run that is
+//! recorded.
 //!
-//! **Problem.** A recording has to notice one wrong bit in gigabytes, and may not cost more than a copy of them.
+//! **Problem.** A recording has to notice one wrong bit in gigabytes, and may not cost more than a copy of
+//! them.
 //!
-//! **Rule.** Sixteen bytes at a time are multiplied to 128 bits, whose halves are added: the step of wyhash. It is no
-//! protection against somebody who forges a file.
+//! **Rule.** Sixteen bytes at a time are multiplied to 128 bits, whose halves are added: the step of wyhash.
+//! It is no protection against somebody who forges a file.
 
 /// Odd constants with as many ones as zeros, from the digits of wyhash's.
 const SECRET: [u64; 2] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db];

@@ -1,4 +1,5 @@
-//! The form of a recording: a preface, then frames. Called by `tape.rs`, which writes it, and `recording.rs`, which reads it.
+//! The form of a recording: a preface, then frames. Called by `tape.rs`, which writes it, and `recording.rs`,
+//! which reads it.
 //!
 //! ```text
 //!   preface   "TAUTREC\n", version (4 bytes)
@@ -9,8 +10,8 @@
 //!             2  the end: a reason (0 the stack ended, 1 the disk was too slow), the number of inputs begun
 //! ```
 //!
-//! A frame that a killed process did not finish is noticed by its length, a changed one by its checksum. What comes before it
-//! can be read.
+//! A frame that a killed process did not finish is noticed by its length, a changed one by its checksum. What
+//! comes before it can be read.
 
 use crate::digest::Digest;
 

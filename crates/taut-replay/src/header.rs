@@ -1,7 +1,7 @@
 //! The beginning of a recording: what the stack was made of. Called by `tape.rs` and `recording.rs`.
 //!
-//! The configuration is written as settings by name, in the words of `taut sysctl`. Whether that is all of it is checked when a
-//! recording begins: a value that no name expresses would not be there in a replay.
+//! The configuration is written as settings by name, in the words of `taut sysctl`. Whether that is all of it
+//! is checked when a recording begins: a value that no name expresses would not be there in a replay.
 
 use std::net::IpAddr;
 use std::sync::Arc;

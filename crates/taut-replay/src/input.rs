@@ -1,8 +1,9 @@
-//! The inputs of a stack: every call that changes one. [`inputs!`] is the one list. From a line of it come the input's kind, its
-//! bytes in a recording, the call that a replay makes, and the call by which drivers and sockets reach the stack (`taped.rs`).
+//! The inputs of a stack: every call that changes one. [`inputs!`] is the one list. From a line of it come
+//! the input's kind, its bytes in a recording, the call that a replay makes, and the call by which drivers
+//! and sockets reach the stack (`taped.rs`).
 //!
-//! Calls that only read are none: [`Stack::poll_timeout`], snapshots, `peek`. A [blank](TxTicket::is_blank) ticket that is
-//! given back changes nothing, and is none either.
+//! Calls that only read are none: [`Stack::poll_timeout`], snapshots, `peek`. A [blank](TxTicket::is_blank)
+//! ticket that is given back changes nothing, and is none either.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,12 +22,13 @@ use crate::outcome::{Outcome as _, Read};
 /// The most bytes that a recorded write offers, and that a recorded read or packet may have.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
-/// The list of all inputs, handed to `$use`. A number stands for an input in recordings, and is never given to another.
+/// The list of all inputs, handed to `$use`. A number stands for an input in recordings, and is never given
+/// to another.
 ///
 /// - `timed` and `untimed` are calls of the stack, with the time as their first argument and without.
 /// - `conn` are calls of a connection, which get the time.
-/// - `own` are calls with something of their own, such as memory that is lent: their fields stand here, the calls in [`apply`]
-///   and in `taped.rs`.
+/// - `own` are calls with something of their own, such as memory that is lent: their fields stand here, the
+///   calls in [`apply`] and in `taped.rs`.
 macro_rules! inputs {
     ($use:ident) => {
         $use! {
@@ -330,8 +332,8 @@ pub(crate) struct Room {
     bytes: Vec<u8>,
 }
 
-/// Makes the call again. Its outcome must be `recorded`, or the error says in words what it is. `emitted` sees a packet that
-/// the call hands out.
+/// Makes the call again. Its outcome must be `recorded`, or the error says in words what it is. `emitted`
+/// sees a packet that the call hands out.
 #[expect(clippy::unit_arg, reason = "calls that return nothing are compared like the others")]
 pub(crate) fn apply(
     stack: &mut Stack,

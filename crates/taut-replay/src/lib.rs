@@ -1,7 +1,7 @@
 //! A run of a stack as a file: its inputs, recorded while it runs and replayed bit for bit later.
 //!
-//! The core reads no clock, does no I/O and draws no random number, so a run is its inputs: the configuration and the seed,
-//! then packets, times, calls of the application, and tickets that come back.
+//! The core reads no clock, does no I/O and draws no random number, so a run is its inputs: the configuration
+//! and the seed, then packets, times, calls of the application, and tickets that come back.
 //!
 //! ```text
 //!   live     driver, sockets ──▶ Taped ──▶ Stack        each call is an Input; its result an Outcome

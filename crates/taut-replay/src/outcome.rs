@@ -1,5 +1,5 @@
-//! What a call returns, as one number: 0 for nothing, as most calls do, else a count or a checksum. A recording keeps the
-//! number, a replay compares it. Called by `taped.rs` and `input.rs`.
+//! What a call returns, as one number: 0 for nothing, as most calls do, else a count or a checksum. A
+//! recording keeps the number, a replay compares it. Called by `taped.rs` and `input.rs`.
 
 use std::fmt::{self, Debug, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Replays a recording: makes each call again, and compares what it returns with what was recorded. Called by `taut replay`.
+//! Replays a recording: makes each call again, and compares what it returns with what was recorded. Called by
+//! `taut replay`.
 
 use std::fs::File;
 use std::io::Read;
@@ -145,8 +146,8 @@ impl<R: Read> Player<R> {
         self.recording.end()
     }
 
-    /// Replays the next input if its time is at most `until`. `None` at the end of the recording, and for an input that is
-    /// later, which ends the replay: it is not kept. `watch` sees each packet.
+    /// Replays the next input if its time is at most `until`. `None` at the end of the recording, and for an
+    /// input that is later, which ends the replay: it is not kept. `watch` sees each packet.
     ///
     /// # Errors
     /// The recording cannot be read further.

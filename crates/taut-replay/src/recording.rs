@@ -1,7 +1,7 @@
 //! Reads a recording: its frames, and the inputs in them one after the other. Called by `player.rs`.
 //!
-//! Nothing in a file is trusted. A file that was cut can be read up to the cut; one in which a byte was changed, up to the
-//! frame with that byte.
+//! Nothing in a file is trusted. A file that was cut can be read up to the cut; one in which a byte was
+//! changed, up to the frame with that byte.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,14 +1,16 @@
-//! Where the inputs of a stack are noted: a bounded buffer, and a thread that writes it to a file. Called by `taped.rs`, under
-//! the lock of the stack.
+//! Where the inputs of a stack are noted: a bounded buffer, and a thread that writes it to a file. Called by
+//! `taped.rs`, under the lock of the stack.
 //!
-//! **Problem.** A disk may pause for seconds, and a stack must not wait for it, nor hold the run's whole input in memory.
+//! **Problem.** A disk may pause for seconds, and a stack must not wait for it, nor hold the run's whole
+//! input in memory.
 //!
-//! **Rule.** Noting an input copies its bytes into a block. Full blocks wait for the writer, 64 MiB at most. If they would be
-//! more, the recording ends: what comes later could not be replayed without what is missing. The stack goes on, the file
-//! says that the disk was too slow, and [`RecordReport`] counts what was not recorded.
+//! **Rule.** Noting an input copies its bytes into a block. Full blocks wait for the writer, 64 MiB at most.
+//! If they would be more, the recording ends: what comes later could not be replayed without what is missing.
+//! The stack goes on, the file says that the disk was too slow, and [`RecordReport`] counts what was not
+//! recorded.
 //!
-//! **Numbers.** A block is 256 KiB, some packets of the largest kind, and every 200 ms the writer takes what there is, so
-//! that is what a killed process loses.
+//! **Numbers.** A block is 256 KiB, some packets of the largest kind, and every 200 ms the writer takes what
+//! there is, so that is what a killed process loses.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -38,8 +40,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const KIND_BITS: u8 = 0x3f;
 pub(crate) const TIME_BIT: u8 = 0x80;
 
-/// Bits of the first byte of an outcome: how many bytes the number has, whether answers follow, and whether there is no
-/// outcome, because the call did not return.
+/// Bits of the first byte of an outcome: how many bytes the number has, whether answers follow, and whether
+/// there is no outcome, because the call did not return.
 pub(crate) const NUMBER_BITS: u8 = 0x0f;
 pub(crate) const HELD_BIT: u8 = 0x10;
 pub(crate) const LOST_BIT: u8 = 0x20;
@@ -203,8 +205,9 @@ pub fn record(
     record_in(RecordFile::create(path)?, config, caps, seed, shard)
 }
 
-/// Makes a stack whose inputs are recorded in a file, from the first one on. `shard` is the number of this stack, and
-/// how many there are. The file can be read by its owner only: it contains payload and the stack's secrets.
+/// Makes a stack whose inputs are recorded in a file, from the first one on. `shard` is the number of this
+/// stack, and how many there are. The file can be read by its owner only: it contains payload and the stack's
+/// secrets.
 ///
 /// # Errors
 /// The file cannot be written; the configuration has a value that a recording cannot express

@@ -1,8 +1,8 @@
-//! A stack as a driver and its applications use it: each call that changes it goes through here, and is noted on the tape if
-//! there is one. Called by `taut-driver` and `taut-control`.
+//! A stack as a driver and its applications use it: each call that changes it goes through here, and is noted
+//! on the tape if there is one. Called by `taut-driver` and `taut-control`.
 //!
-//! There is no other way to change the stack: `Taped` lends it for reading only, so a call that is not listed here does not
-//! compile. Without a tape, each call costs one comparison more.
+//! There is no other way to change the stack: `Taped` lends it for reading only, so a call that is not listed
+//! here does not compile. Without a tape, each call costs one comparison more.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -116,8 +116,8 @@ impl Taped {
         Self { stack, tape: Some(Box::new(tape)) }
     }
 
-    /// Ends the recording, if there is one; what comes later is not recorded. The file is complete when the result was
-    /// dropped, which may wait for the disk.
+    /// Ends the recording, if there is one; what comes later is not recorded. The file is complete when the
+    /// result was dropped, which may wait for the disk.
     pub fn stop_recording(&mut self) -> impl Sized + use<> {
         self.tape.take()
     }
@@ -178,7 +178,8 @@ impl Taped {
         }
     }
 
-    /// [`Stack::note_completions`]. Not noted: nothing that a stack does depends on it, and there may be one a packet.
+    /// [`Stack::note_completions`]. Not noted: nothing that a stack does depends on it, and there may be one
+    /// a packet.
     #[inline]
     pub const fn note_completions(&mut self, late: u64, out_of_order: u64, unreported: u64) {
         self.stack.note_completions(late, out_of_order, unreported);

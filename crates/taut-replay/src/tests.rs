@@ -201,7 +201,8 @@ fn replay_04_nonsense_in_right_frames_ends_in_an_error_or_a_difference() {
                 stream[at] = random.below(256) as u8;
             }
         });
-        // Only that it returns: some bytes, such as the payload of a packet that was a duplicate, do not matter.
+        // Only that it returns: some bytes, such as the payload of a packet that was a duplicate, do not
+        // matter.
         _ = replay(&nonsense);
     }
 }

@@ -1,4 +1,5 @@
-//! What the inputs are made of: options, changes of the network, filters. A new field or choice is one word here.
+//! What the inputs are made of: options, changes of the network, filters. A new field or choice is one word
+//! here.
 
 use std::net::IpAddr;
 

@@ -1,12 +1,13 @@
 //! The code in `%{ }%`: assertions about a connection, in a small part of Python's expressions.
 //!
-//! Statements, one a line or separated by `;`: `assert a == b`, `assert a, message`, `print(a, b)`, `name = a`, `pass`.
-//! Expressions: numbers, texts, names, `or and not`, comparisons (also `a < b < c`), `| ^ & << >> + - * / // %`,
-//! brackets, and `abs min max int float round`. A text with `%` formats (`%d %s %u %i %x %f`). There is no control
-//! flow, no import and no definition: such a script gets an error that says so.
+//! Statements, one a line or separated by `;`: `assert a == b`, `assert a, message`, `print(a, b)`,
+//! `name = a`, `pass`. Expressions: numbers, texts, names, `or and not`, comparisons (also `a < b < c`),
+//! `| ^ & << >> + - * / // %`, brackets, and `abs min max int float round`. A text with `%` formats
+//! (`%d %s %u %i %x %f`). There is no control flow, no import and no definition: such a script gets an error
+//! that says so.
 //!
-//! Names that are not assigned are asked of the [`Names`]: what the connection reports. Called by the runner, and by the
-//! shell for `$(( ))`.
+//! Names that are not assigned are asked of the [`Names`]: what the connection reports. Called by the runner,
+//! and by the shell for `$(( ))`.
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
-//! What the commands in backticks do to the stack. A script's commands set up a kernel: `sysctl`, a file below
-//! `/proc/sys`, `tc` for the queue in front of the device, or a shell script beside it with more of these. All of that
-//! has its counterpart here. A command that has none is an error, with its line.
+//! What the commands in backticks do to the stack. A script's commands set up a kernel: `sysctl`, a file
+//! below `/proc/sys`, `tc` for the queue in front of the device, or a shell script beside it with more of
+//! these. All of that has its counterpart here. A command that has none is an error, with its line.
 //!
-//! A setting that the stack does not have is an error, too, unless the wanted value is what the stack always does
-//! ([`FIXED`]), or `sysctl -e` said that unknown names do not matter. Called by the runner.
+//! A setting that the stack does not have is an error, too, unless the wanted value is what the stack always
+//! does ([`FIXED`]), or `sysctl -e` said that unknown names do not matter. Called by the runner.
 
 mod shell;
 
@@ -17,7 +17,8 @@ use shell::Simple;
 /// Scripts that call scripts.
 const DEPTH_MAX: u32 = 5;
 
-/// Settings of Linux that the stack has not: what it does about them in any case, as the values that say the same.
+/// Settings of Linux that the stack has not: what it does about them in any case, as the values that say the
+/// same.
 const FIXED: [(&str, &[&str], &str); 8] = [
     ("net.ipv4.tcp_dsack", &["1"], "duplicates are always reported"),
     ("net.ipv4.tcp_fack", &["0"], "there is no FACK"),

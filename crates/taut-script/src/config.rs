@@ -1,5 +1,5 @@
-//! The circumstances of a script: addresses, ports, tolerances. From the command's options, then from the options at the
-//! top of the script, which have packetdrill's names. Read by the runner.
+//! The circumstances of a script: addresses, ports, tolerances. From the command's options, then from the
+//! options at the top of the script, which have packetdrill's names. Read by the runner.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -48,8 +48,8 @@ pub struct Config {
     pub mtu: Option<u16>,
     /// The MSS that the link allows: another way to say its MTU.
     pub mss: Option<u16>,
-    /// Whether the packets of the stack must be cut as the script writes them. If not, several packets of the stack may
-    /// make up one of the script, and a super-packet may make up several.
+    /// Whether the packets of the stack must be cut as the script writes them. If not, several packets of the
+    /// stack may make up one of the script, and a super-packet may make up several.
     pub strict_segments: bool,
     /// Length of a unit of TSval in the script; without it, TSvals that the stack sends are not compared.
     pub ts_tick: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The names that system calls use, with Linux's numbers (x86 and arm). Asked by the runner for every name in a call.
+//! The names that system calls use, with Linux's numbers (x86 and arm). Asked by the runner for every name in
+//! a call.
 
 /// The number of a name.
 #[must_use]

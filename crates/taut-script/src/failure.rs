@@ -1,5 +1,5 @@
-//! Why a script could not be read, or did not pass, and where. Made by the parser and by the runner; printed by the
-//! command.
+//! Why a script could not be read, or did not pass, and where. Made by the parser and by the runner; printed
+//! by the command.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
 //! The numbers of one connection: a script's count from each side's SYN, and the wire's begin anywhere.
 //!
-//! - The peer's sequence numbers on the wire are the script's: its SYN is `S 0:0(0)` or any other number, and everything
-//!   after the SYN counts from it.
+//! - The peer's sequence numbers on the wire are the script's: its SYN is `S 0:0(0)` or any other number, and
+//!   everything after the SYN counts from it.
 //! - Ours begin where the stack chose; the SYN or SYN-ACK that it sends tells where.
-//! - TSval: a script writes any number for the first one. An echo of that number by the peer is translated back to the
-//!   value that the stack sent with it.
+//! - TSval: a script writes any number for the first one. An echo of that number by the peer is translated
+//!   back to the value that the stack sent with it.
 //!
 //! Called by the runner.
 
@@ -66,7 +66,8 @@ impl Flow {
         }
     }
 
-    /// Sequence number, acknowledgment and options of a segment that the script injects, as the wire has them.
+    /// Sequence number, acknowledgment and options of a segment that the script injects, as the wire has
+    /// them.
     pub(crate) fn inbound(&mut self, spec: &TcpSpec) -> (u32, u32, Vec<Opt>) {
         let seq = if spec.flags.contains(Flags::SYN) {
             self.theirs.get_or_insert(spec.seq);
@@ -97,7 +98,8 @@ impl Flow {
         self.stamps.first().map_or(ecr, |&(script, live)| live.wrapping_add(ecr.wrapping_sub(script)))
     }
 
-    /// A segment that the stack sent, in the script's numbers. `expected` is the TSval that the script writes, if any.
+    /// A segment that the stack sent, in the script's numbers. `expected` is the TSval that the script
+    /// writes, if any.
     pub(crate) fn outbound(&self, segment: &Segment) -> TcpSpec {
         let seq = segment.seq.wrapping_sub(self.ours());
         let theirs = self.theirs();

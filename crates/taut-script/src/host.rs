@@ -1,5 +1,5 @@
-//! A stack in virtual time, with a device below it: time passes only when it is told to, and every timer fires exactly
-//! when it is due. Called by the sockets and the runner.
+//! A stack in virtual time, with a device below it: time passes only when it is told to, and every timer
+//! fires exactly when it is due. Called by the sockets and the runner.
 
 mod link;
 
@@ -76,7 +76,8 @@ impl Host {
         }
     }
 
-    /// Goes to the next timer or queued packet, or to `limit`, whichever comes first. Returns false at the limit.
+    /// Goes to the next timer or queued packet, or to `limit`, whichever comes first. Returns false at the
+    /// limit.
     ///
     /// # Errors
     /// Time does not pass: the stack, or the queue below it, asks to be called again and again.

@@ -1,9 +1,9 @@
-//! The names that code in `%{ }%` may use: Linux's `tcpi_…` fields in Linux's units, and taut's own view of the
-//! connection. Asked by the runner.
+//! The names that code in `%{ }%` may use: Linux's `tcpi_…` fields in Linux's units, and taut's own view of
+//! the connection. Asked by the runner.
 //!
-//! Besides `tcpi_…`: `blocked` (the gate that was shut, as `taut explain` names it), `congestion`, `wmem_alloc` (bytes
-//! below TCP), `rcv_queue`, `ca_state`, `state`, `now` (seconds of the script), and the functions `nstat('TcpExtTCPTimeouts')`,
-//! `sysctl('tcp_ecn')`.
+//! Besides `tcpi_…`: `blocked` (the gate that was shut, as `taut explain` names it), `congestion`,
+//! `wmem_alloc` (bytes below TCP), `rcv_queue`, `ca_state`, `state`, `now` (seconds of the script), and the
+//! functions `nstat('TcpExtTCPTimeouts')`, `sysctl('tcp_ecn')`.
 
 use taut_core::{ConnInfo, Duration, Stack};
 

@@ -11,8 +11,8 @@
 //!    +0   %{ assert tcpi_snd_cwnd == 1 }%           code looks at the connection
 //! ```
 //!
-//! The language is packetdrill's. The stack is taut's own, and time is virtual: a script of an hour takes milliseconds,
-//! and always gives the same result.
+//! The language is packetdrill's. The stack is taut's own, and time is virtual: a script of an hour takes
+//! milliseconds, and always gives the same result.
 //!
 //! ```text
 //!   Script::parse ─▶ run ─▶ Sockets (POSIX calls) ─▶ Host (stack, time) ─▶ queue discipline ─▶ packets, compared

@@ -1,5 +1,5 @@
-//! The parser: a recursive descent over the characters of a script, because the notation has no single set of tokens
-//! (`.` is a flag, a decimal point, and `...` an argument or a span of time).
+//! The parser: a recursive descent over the characters of a script, because the notation has no single set of
+//! tokens (`.` is a flag, a decimal point, and `...` an argument or a span of time).
 //!
 //! | file | reads |
 //! |---|---|

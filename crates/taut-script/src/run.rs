@@ -1,15 +1,17 @@
 //! Runs a script: each event at its time, in virtual time.
 //!
-//! - What the script does to the stack (a packet `<`, a call, a command) happens at exactly its time. Timers that are
-//!   due until then fire before.
-//! - A packet `>` is awaited, and its time compared within the tolerance. Packets that the stack sends and the script
-//!   does not mention wait to be compared with the next `>`; what is left at the end is not looked at.
-//! - A relative time counts from the time that the script gave the event before; after a range or `*`, from the time at
-//!   which that event really happened.
-//! - A blocking call (`+0...0.2 read(…)`) begins at its first time and must end at its second. Until it has ended, no
-//!   other call begins.
+//! - What the script does to the stack (a packet `<`, a call, a command) happens at exactly its time. Timers
+//!   that are due until then fire before.
+//! - A packet `>` is awaited, and its time compared within the tolerance. Packets that the stack sends and
+//!   the script does not mention wait to be compared with the next `>`; what is left at the end is not looked
+//!   at.
+//! - A relative time counts from the time that the script gave the event before; after a range or `*`, from
+//!   the time at which that event really happened.
+//! - A blocking call (`+0...0.2 read(…)`) begins at its first time and must end at its second. Until it has
+//!   ended, no other call begins.
 //!
-//! `run/expect.rs` compares packets, `run/calls.rs` makes calls, with the arguments that `run/args.rs` reads. Called by the command and by tests.
+//! `run/expect.rs` compares packets, `run/calls.rs` makes calls, with the arguments that `run/args.rs` reads.
+//! Called by the command and by tests.
 
 mod args;
 mod calls;
@@ -266,7 +268,8 @@ impl Runner {
         })
     }
 
-    /// Whether a SYN belongs to a flow that there is already: the stack has the connection, or has not heard of it.
+    /// Whether a SYN belongs to a flow that there is already: the stack has the connection, or has not heard
+    /// of it.
     fn is_alive(&self, flow: usize) -> bool {
         let Some(flow) = self.flows.get(flow) else { return false };
         let stack = &self.sockets.host.stack;

@@ -1,6 +1,7 @@
-//! A TCP segment as bytes and as values: what a script injects, and what the stack sends. Unlike the stack's own parser
-//! and emitter (`taut-wire`), this keeps options as they stand, with their order and padding, because scripts compare
-//! them. Numbers are those of the wire here; `flow.rs` translates. Called by the runner.
+//! A TCP segment as bytes and as values: what a script injects, and what the stack sends. Unlike the stack's
+//! own parser and emitter (`taut-wire`), this keeps options as they stand, with their order and padding,
+//! because scripts compare them. Numbers are those of the wire here; `flow.rs` translates. Called by the
+//! runner.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
-//! Sockets as POSIX has them, over the stack's connections: descriptors, errors by Linux's names, blocking and not,
-//! epoll, pipes. A call returns at once; one that would block says so ([`Stop::Blocks`]) and is made again by its caller
-//! when something has happened.
+//! Sockets as POSIX has them, over the stack's connections: descriptors, errors by Linux's names, blocking
+//! and not, epoll, pipes. A call returns at once; one that would block says so ([`Stop::Blocks`]) and is made
+//! again by its caller when something has happened.
 //!
 //! | file | has |
 //! |---|---|
@@ -175,7 +175,8 @@ impl Sockets {
         if std::mem::replace(&mut socket.error_taken, true) { None } else { Some(Errno::of(error)) }
     }
 
-    /// Passes on the stack's news: to epoll, and to sockets with zero-copy writes. Call after anything has happened.
+    /// Passes on the stack's news: to epoll, and to sockets with zero-copy writes. Call after anything has
+    /// happened.
     pub(crate) fn settle(&mut self) {
         self.host.turn();
         let events = self.host.take_events();

@@ -372,7 +372,8 @@ impl<'a> AppCx<'a> {
         Ok(bytes)
     }
 
-    /// A read without a copy, of at most `max` bytes that are contiguous in memory; empty at the end of the stream.
+    /// A read without a copy, of at most `max` bytes that are contiguous in memory; empty at the end of the
+    /// stream.
     ///
     /// # Errors
     /// As [`taut_core::ConnMut::read_chunk`].

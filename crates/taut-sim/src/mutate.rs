@@ -1,8 +1,9 @@
-//! Packets that no stack sends: an honest one with some fields changed, and checksums that are right, so that it gets past
-//! the first test of the receiver. Called by a wire whose sender lies ([`Lies`](crate::Lies)).
+//! Packets that no stack sends: an honest one with some fields changed, and checksums that are right, so that
+//! it gets past the first test of the receiver. Called by a wire whose sender lies ([`Lies`](crate::Lies)).
 //!
-//! A change is aimed at what a receiver believes: numbers near the window and far from it, flags in any combination, SACK
-//! blocks and timestamps of anything, windows that vanish, options cut short, and ICMP errors about the receiver's packets.
+//! A change is aimed at what a receiver believes: numbers near the window and far from it, flags in any
+//! combination, SACK blocks and timestamps of anything, windows that vanish, options cut short, and ICMP
+//! errors about the receiver's packets.
 
 use taut_wire::{
     AccEcn, Flags, IpHeader, SackBlocks, TcpHeader, Timestamps, Unreachable, icmp, protocol, raw,

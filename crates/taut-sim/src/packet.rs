@@ -164,7 +164,8 @@ impl Pool {
         PacketId(id)
     }
 
-    /// A packet that is as `of`, but for its ticket, in a slot of its own; only what is set of the header is copied.
+    /// A packet that is as `of`, but for its ticket, in a slot of its own; only what is set of the header is
+    /// copied.
     fn like(&mut self, of: &PacketId) -> PacketId {
         let id = self.slot();
         if let Ok([from, to]) = self.packets.get_disjoint_mut([of.0 as usize, id as usize]) {

@@ -5,8 +5,9 @@
 //! piece is detected. Every stream begins at a different position in the pattern, so bytes of another stream
 //! are detected too.
 //!
-//! In a world that [carries lengths only](crate::World::lengths_only), stacks and wires hold pieces of this table, and
-//! nothing is copied or compared: whether a piece is the right one is seen by its place in the table.
+//! In a world that [carries lengths only](crate::World::lengths_only), stacks and wires hold pieces of this
+//! table, and nothing is copied or compared: whether a piece is the right one is seen by its place in the
+//! table.
 
 use std::sync::OnceLock;
 

@@ -1,14 +1,15 @@
-//! A path between two ends: a thread that takes packets from one end, passes them through queues of `taut-link`, and
-//! puts them into the other; in both directions.
+//! A path between two ends: a thread that takes packets from one end, passes them through queues of
+//! `taut-link`, and puts them into the other; in both directions.
 //!
-//! Each direction is a list of queue disciplines: for instance a router's queue, and the delay and losses of a
-//! wire. A stack and the kernel can send through the same ones, also at the same time, through a [`Switch`].
+//! Each direction is a list of queue disciplines: for instance a router's queue, and the delay and losses of
+//! a wire. A stack and the kernel can send through the same ones, also at the same time, through a
+//! [`Switch`].
 //!
 //! A thread wakes up late, by an amount that depends on the machine. The queues are therefore given the times
 //! at which events were due, not those at which the thread woke. A packet is delivered late by the thread's
 //! lateness, but that delays or loses no other packet, and the rate is exact however busy the machine is. So
-//! a line needs no burst. The thread also asks for real-time priority, for itself alone: a path that waits for other
-//! work on the machine is a different path, while a host that does is what is measured.
+//! a line needs no burst. The thread also asks for real-time priority, for itself alone: a path that waits
+//! for other work on the machine is a different path, while a host that does is what is measured.
 
 mod segments;
 mod switch;
@@ -297,8 +298,8 @@ pub struct Ways {
     pub back: Vec<QdiscSpec>,
     /// Drops what exceeds its rate on the way to the far end, in front of the queues.
     pub policer: Option<PolicerSpec>,
-    /// Other rates of each direction's first queue, there and back, if that is a `tbf`: each from a time after
-    /// [`Emulator::begin`] on, in order.
+    /// Other rates of each direction's first queue, there and back, if that is a `tbf`: each from a time
+    /// after [`Emulator::begin`] on, in order.
     pub steps: [Vec<(Duration, Rate)>; 2],
     /// Packets are cut to segments before they enter a queue, and merged again at the end.
     pub is_network: bool,

@@ -1,19 +1,21 @@
-//! A virtual machine with a Debian kernel 6.12, for tests of what this machine's kernel lacks: queue disciplines such as `fq`,
-//! a network card with a ring of its own, timestamps as before Linux 6.13. Called by tests.
+//! A virtual machine with a Debian kernel 6.12, for tests of what this machine's kernel lacks: queue
+//! disciplines such as `fq`, a network card with a ring of its own, timestamps as before Linux 6.13. Called
+//! by tests.
 //!
 //! ```text
 //!   test ─ Guest::run ─▶ initramfs: this test's program as /init, its libraries, modules ─▶ qemu
 //!        ◀─ what it printed ─────────────────────────────────────── inside::run: its part in the guest
 //! ```
 //!
-//! The guest is the test's own program, which the kernel starts as its first process: with the name of an ignored test, which
-//! does the part inside. So a test and its guest are in one file, and need no second build.
+//! The guest is the test's own program, which the kernel starts as its first process: with the name of an
+//! ignored test, which does the part inside. So a test and its guest are in one file, and need no second
+//! build.
 //!
-//! **Time.** The guest's processor is emulated, and its clock counts instructions: one takes a nanosecond, and time passes at
-//! once while there is nothing to do (`-icount shift=0,sleep=off`). So what a test measures inside does not depend on how busy
-//! this machine is, nor on whether its `/dev/kvm` works. The guest is a slow machine of one processor, or of several that
-//! take turns. A guest whose card is [plugged](Guest::plug) into another program has this machine's time,
-//! because the other program has.
+//! **Time.** The guest's processor is emulated, and its clock counts instructions: one takes a nanosecond,
+//! and time passes at once while there is nothing to do (`-icount shift=0,sleep=off`). So what a test
+//! measures inside does not depend on how busy this machine is, nor on whether its `/dev/kvm` works. The
+//! guest is a slow machine of one processor, or of several that take turns. A guest whose card is
+//! [plugged](Guest::plug) into another program has this machine's time, because the other program has.
 //!
 //! `scripts/guest-kernel` fetches the kernel.
 
@@ -57,8 +59,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest with one processor, and with these programs of this machine. `None` if this machine cannot run one: that is
-    /// reported as a skipped test.
+    /// A guest with one processor, and with these programs of this machine. `None` if this machine cannot run
+    /// one: that is reported as a skipped test.
     #[must_use]
     pub fn new(programs: &[&str]) -> Option<Self> {
         let Some(folder) = folder() else {
@@ -120,7 +122,8 @@ impl Guest {
         self
     }
 
-    /// With a network card more, whose network QEMU makes by itself, by libslirp. The guest then has this machine's time.
+    /// With a network card more, whose network QEMU makes by itself, by libslirp. The guest then has this
+    /// machine's time.
     #[must_use]
     pub fn user_network(mut self) -> Self {
         self.user_network = Some(String::new());
@@ -178,10 +181,12 @@ impl Guest {
         self
     }
 
-    /// Boots it, with the ignored test `test` of this program as its part inside, and returns what that printed.
+    /// Boots it, with the ignored test `test` of this program as its part inside, and returns what that
+    /// printed.
     ///
     /// # Panics
-    /// When the part inside fails, with what it printed; or when the guest takes longer than `limit` of this machine's time.
+    /// When the part inside fails, with what it printed; or when the guest takes longer than `limit` of this
+    /// machine's time.
     #[must_use]
     pub fn run(&self, test: &str, limit: Duration) -> String {
         let scratch = Scratch::new(&format!("guest-{}", test.replace("::", "-")));

@@ -57,7 +57,8 @@ impl Kernel {
         self.enter(|| thread::Builder::new().name(name.to_owned()).spawn(run))?
     }
 
-    /// Runs a program in the namespace to its end and returns its output. Words of `line` are separated by spaces.
+    /// Runs a program in the namespace to its end and returns its output. Words of `line` are separated by
+    /// spaces.
     ///
     /// # Errors
     /// When there is no such program, or when it fails; the error then has its message.
@@ -123,8 +124,8 @@ impl Kernel {
     }
 }
 
-/// Does nothing as root; otherwise becomes root in a user namespace, if the kernel lets users make one. Only a
-/// process with one thread can do that: call it at the start of `main`.
+/// Does nothing as root; otherwise becomes root in a user namespace, if the kernel lets users make one. Only
+/// a process with one thread can do that: call it at the start of `main`.
 ///
 /// # Errors
 /// When neither is possible; the error names the requirements.

@@ -1,7 +1,7 @@
 //! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends
 //! (and, for comparison, at the near end), the kernel's sockets with the same options as a stack's, and the
-//! kernel's facts about them. `taut compare`, the lab's live runs, the benchmarks and the tests of several crates
-//! are built on it.
+//! kernel's facts about them. `taut compare`, the lab's live runs, the benchmarks and the tests of several
+//! crates are built on it.
 //!
 //! ```text
 //!        near: the tested end                      far: Kernel, a namespace of its own

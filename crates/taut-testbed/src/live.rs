@@ -1,4 +1,5 @@
-//! The rule for live network tests: where they run, and how they report that they were skipped. Called by tests:
+//! The rule for live network tests: where they run, and how they report that they were skipped. Called by
+//! tests:
 //!
 //! ```
 //! # #[allow(dead_code)]
@@ -31,8 +32,8 @@ pub fn skip(why: &str) {
     assert!(!is_required, "skipped, and TAUT_REQUIRE_LIVE=1 forbids that: {why}");
 }
 
-/// Returns true if a test may open TUN devices and all `programs` are installed. Otherwise reports through [`skip`]
-/// what is missing.
+/// Returns true if a test may open TUN devices and all `programs` are installed. Otherwise reports through
+/// [`skip`] what is missing.
 #[must_use]
 pub fn ready(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();

@@ -52,7 +52,8 @@ impl Meter {
     }
 }
 
-/// Pseudo-random bytes, so that a misplaced segment is always noticed; the same for the same seed (SplitMix64).
+/// Pseudo-random bytes, so that a misplaced segment is always noticed; the same for the same seed
+/// (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 

@@ -1,5 +1,5 @@
-//! The kernel as a peer: a thread in a namespace that accepts any number of connections and serves each as its
-//! port says. Called by live runs and tests.
+//! The kernel as a peer: a thread in a namespace that accepts any number of connections and serves each as
+//! its port says. Called by live runs and tests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

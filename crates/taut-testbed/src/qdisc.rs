@@ -6,7 +6,8 @@ use std::io;
 use crate::Kernel;
 
 impl Kernel {
-    /// Limits the rate at which an interface sends; `limit` bytes may wait, and `burst` bytes may leave together.
+    /// Limits the rate at which an interface sends; `limit` bytes may wait, and `burst` bytes may leave
+    /// together.
     ///
     /// # Errors
     /// When `tc` is not installed, or the kernel lacks `tbf`.

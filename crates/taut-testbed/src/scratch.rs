@@ -14,8 +14,8 @@ use std::process;
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// An empty directory, for this user only, with a short path. Tests that run in one process must use different
-    /// names.
+    /// An empty directory, for this user only, with a short path. Tests that run in one process must use
+    /// different names.
     ///
     /// # Errors
     /// When it cannot be made.

@@ -1,5 +1,5 @@
-//! The kernel's TCP sockets with the options of a stack's, so that one description of an experiment applies to
-//! both.
+//! The kernel's TCP sockets with the options of a stack's, so that one description of an experiment applies
+//! to both.
 //!
 //! All are made in the namespace of the calling thread: call them inside
 //! [`Kernel::enter`](crate::Kernel::enter).
@@ -17,8 +17,8 @@ use taut_device::sys;
 /// then resets connections that were established.
 const BACKLOG: i32 = 4_096;
 
-/// A socket that is not connected yet. The congestion control is given by name, because the kernel may have one
-/// that taut lacks; `None` means the machine's default, which a namespace cannot change.
+/// A socket that is not connected yet. The congestion control is given by name, because the kernel may have
+/// one that taut lacks; `None` means the machine's default, which a namespace cannot change.
 ///
 /// # Errors
 /// When the kernel has no such congestion control, or refuses an option.

@@ -1,5 +1,5 @@
-//! The addresses of a link's two ends, one of each family that this kernel supports. Called by code that makes
-//! links.
+//! The addresses of a link's two ends, one of each family that this kernel supports. Called by code that
+//! makes links.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! The state of one of the kernel's connections: `struct tcp_info` (linux/tcp.h) and `SO_MEMINFO`
-//! (linux/sock_diag.h), by the offsets of their members. Called by live runs, and by tests that compare both ends.
+//! (linux/sock_diag.h), by the offsets of their members. Called by live runs, and by tests that compare both
+//! ends.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -25,7 +25,8 @@ pub enum ParseError {
     UnsupportedExtension,
     /// An option of TCP or of neighbour discovery has an impossible length: too short, or past the end.
     OptionLength,
-    /// A neighbour's message whose hop limit shows that a router forwarded it: only a station of this link may send one.
+    /// A neighbour's message whose hop limit shows that a router forwarded it: only a station of this link
+    /// may send one.
     NotFromLink,
     /// A message of a kind, or with a content, that is of no use here.
     Unsupported,

@@ -1,8 +1,8 @@
-//! Fragments of IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5): which part of which packet one is, the header of the packet
-//! that they make together, and the headers of fragments that are sent.
+//! Fragments of IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5): which part of which packet one is, the header
+//! of the packet that they make together, and the headers of fragments that are sent.
 //!
-//! The two versions differ in where this stands and in how long an identification is. A fragment of either is one value
-//! here, [`Fragment`].
+//! The two versions differ in where this stands and in how long an identification is. A fragment of either is
+//! one value here, [`Fragment`].
 
 use core::net::IpAddr;
 use core::ops::Range;
@@ -21,8 +21,8 @@ const DESTINATION: u8 = 60;
 /// IPv6's fragment header.
 pub const V6_FRAGMENT_LEN: usize = 8;
 
-/// The longest headers in front of a packet's fragments that are accepted: IPv4 has at most 60 bytes, and an IPv6 packet
-/// that is fragmented has hardly ever an extension header before that of its fragments.
+/// The longest headers in front of a packet's fragments that are accepted: IPv4 has at most 60 bytes, and an
+/// IPv6 packet that is fragmented has hardly ever an extension header before that of its fragments.
 pub const UNFRAGMENTABLE_MAX: usize = 128;
 
 /// One part of a packet.
@@ -82,8 +82,8 @@ impl Fragment {
         !self.more || (self.data.end - self.data.start).is_multiple_of(8)
     }
 
-    /// Writes the headers of the whole packet, of which `first` is the first fragment and this its value; `len` is the
-    /// length of all data. Returns their length, [`header_len`](Self::header_len).
+    /// Writes the headers of the whole packet, of which `first` is the first fragment and this its value;
+    /// `len` is the length of all data. Returns their length, [`header_len`](Self::header_len).
     ///
     /// # Panics
     /// If `buf` is shorter than that, or `first` is not this fragment.
@@ -148,7 +148,8 @@ fn parse_v6(packet: &[u8]) -> Result<Fragment, ParseError> {
     let end = V6_HEADER_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
     let packet = packet.get(..end).ok_or(ParseError::Truncated)?;
     let (mut next, mut next_at, mut at) = (fixed[6], 6, V6_HEADER_LEN);
-    // RFC 8200 §4.5: only these may stand before the fragment header. Each is 8 bytes or more, so the walk ends.
+    // RFC 8200 §4.5: only these may stand before the fragment header. Each is 8 bytes or more, so the walk
+    // ends.
     while matches!(next, HOP_BY_HOP | ROUTING | DESTINATION) {
         let start = packet.get(at..at + 2).ok_or(ParseError::Truncated)?;
         (next, next_at) = (start[0], at);
@@ -190,8 +191,8 @@ pub const fn header_len(is_v4: bool) -> usize {
     if is_v4 { V4_HEADER_LEN } else { V6_HEADER_LEN + V6_FRAGMENT_LEN }
 }
 
-/// Writes the headers of a fragment with `ip.payload_len` bytes of data from `offset` on, and returns their length. The
-/// upper 16 bits of an identification have no place in IPv4.
+/// Writes the headers of a fragment with `ip.payload_len` bytes of data from `offset` on, and returns their
+/// length. The upper 16 bits of an identification have no place in IPv4.
 ///
 /// # Panics
 /// If `buf` is shorter than [`header_len`].

@@ -204,7 +204,8 @@ pub enum Trouble {
     },
 }
 
-/// Writes a time-exceeded or parameter-problem error about the packet `quoted` into `buf`, as [`emit_unreachable`] does.
+/// Writes a time-exceeded or parameter-problem error about the packet `quoted` into `buf`, as
+/// [`emit_unreachable`] does.
 ///
 /// # Panics
 /// If `buf` is shorter than [`HEADER_LEN`].
@@ -240,8 +241,9 @@ pub const fn is_error(is_v4: bool, kind: u8) -> bool {
     if is_v4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { kind < 128 }
 }
 
-/// Turns a message into an echo request with this identifier, and completes its checksum; what else it says stays.
-/// Returns false, and changes nothing, if it is not an echo request of the version of `src`, or too short.
+/// Turns a message into an echo request with this identifier, and completes its checksum; what else it says
+/// stays. Returns false, and changes nothing, if it is not an echo request of the version of `src`, or too
+/// short.
 pub fn finish_echo_request(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) -> bool {
     let kind = if src.is_ipv4() { v4::ECHO_REQUEST } else { v6::ECHO_REQUEST };
     if message.len() < HEADER_LEN || message[0] != kind || message[1] != 0 {
@@ -251,8 +253,8 @@ pub fn finish_echo_request(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: 
     true
 }
 
-/// Turns an echo request or reply into a reply with this identifier, and completes its checksum; what else it says stays.
-/// Returns false, and changes nothing, if it is neither of the version of `src`, or too short.
+/// Turns an echo request or reply into a reply with this identifier, and completes its checksum; what else it
+/// says stays. Returns false, and changes nothing, if it is neither of the version of `src`, or too short.
 pub fn finish_echo_reply(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) -> bool {
     let (request, reply) =
         if src.is_ipv4() { (v4::ECHO_REQUEST, v4::ECHO_REPLY) } else { (v6::ECHO_REQUEST, v6::ECHO_REPLY) };
@@ -272,8 +274,8 @@ fn finish_echo(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) {
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Writes the start of an echo request: type, code, and the sequence number. The rest is [finished](finish_echo_request)
-/// by who knows the addresses.
+/// Writes the start of an echo request: type, code, and the sequence number. The rest is
+/// [finished](finish_echo_request) by who knows the addresses.
 #[must_use]
 pub const fn echo_request(is_v4: bool, seq: u16) -> [u8; HEADER_LEN] {
     let [a, b] = seq.to_be_bytes();

@@ -142,8 +142,8 @@ impl IpHeader {
         self.emit_as(buf, self.ecn.to_bits(), identification, v4::DONT_FRAGMENT)
     }
 
-    /// The same with `class` as the whole TOS byte or traffic class, in place of [`ecn`](Self::ecn), and with `place` as
-    /// the flags and the fragment offset of IPv4.
+    /// The same with `class` as the whole TOS byte or traffic class, in place of [`ecn`](Self::ecn), and with
+    /// `place` as the flags and the fragment offset of IPv4.
     ///
     /// # Panics
     /// As [`emit`](Self::emit).

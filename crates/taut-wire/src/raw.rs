@@ -67,8 +67,8 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 // ---- reading ----
 
-/// Bytes of the IP header, including IPv4's options but not IPv6's extension headers. `None` if it is of neither
-/// version, or longer than `header`.
+/// Bytes of the IP header, including IPv4's options but not IPv6's extension headers. `None` if it is of
+/// neither version, or longer than `header`.
 #[inline]
 #[must_use]
 pub fn ip_len(header: &[u8]) -> Option<usize> {
@@ -87,8 +87,8 @@ pub fn is_v6(header: &[u8]) -> bool {
     header.first().is_some_and(|first| first >> 4 == 6)
 }
 
-/// Offset of the TCP header, if one follows the IP header directly and its fixed part is in `header`. `None` for a
-/// fragment.
+/// Offset of the TCP header, if one follows the IP header directly and its fixed part is in `header`. `None`
+/// for a fragment.
 #[inline]
 #[must_use]
 pub fn tcp_at(header: &[u8]) -> Option<usize> {
@@ -230,7 +230,8 @@ pub fn set_len(header: &mut [u8], total: usize) {
     }
 }
 
-/// Writes the checksum of a whole TCP or UDP packet, as a device does when a stack has left the checksum to it.
+/// Writes the checksum of a whole TCP or UDP packet, as a device does when a stack has left the checksum to
+/// it.
 pub fn complete(packet: &mut [u8]) {
     let Ok(ip) = IpHeader::parse(packet) else { return };
     let Some(segment) = packet.get_mut(ip.header_len..ip.header_len + ip.payload_len) else { return };
@@ -267,7 +268,8 @@ pub fn segs(payload_len: usize, mss: usize) -> usize {
 /// Turns the headers of a super-packet with `payload_len` bytes into those of one of its [`segs`] segments,
 /// and returns the range of the segment's payload. A NIC does this to a super-packet (TSO, about 2002), or
 /// the layer just above it (GSO, Linux 2.6.18): each segment has its own length and sequence number; FIN and
-/// PSH are on the last, CWR is on the first. Of UDP, each is a datagram with its own length (USO, Linux 4.18).
+/// PSH are on the last, CWR is on the first. Of UDP, each is a datagram with its own length (USO, Linux
+/// 4.18).
 ///
 /// A packet that may not be fragmented needs no identification of its own (RFC 6864 §4.1); for others, the
 /// identification is incremented from segment to segment.

@@ -1,8 +1,8 @@
 //! UDP (RFC 768) over IPv4 and IPv6: eight bytes of header, and a checksum that IPv4 may leave out.
 //!
-//! **Zero.** A checksum field of zero says that the sender computed none. Over IPv4 that is allowed (RFC 768); over
-//! IPv6, which has no header checksum, such a datagram is dropped (RFC 8200 §8.1). A sum that happens to be zero is
-//! written as its other form, all ones.
+//! **Zero.** A checksum field of zero says that the sender computed none. Over IPv4 that is allowed (RFC
+//! 768); over IPv6, which has no header checksum, such a datagram is dropped (RFC 8200 §8.1). A sum that
+//! happens to be zero is written as its other form, all ones.
 
 use core::net::IpAddr;
 
@@ -28,8 +28,8 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Parses the header at the start of `bytes`, the upper layer of an IP packet that says it has `ip_payload_len` bytes.
-    /// Bytes behind the header's own length are padding. The checksum is not checked.
+    /// Parses the header at the start of `bytes`, the upper layer of an IP packet that says it has
+    /// `ip_payload_len` bytes. Bytes behind the header's own length are padding. The checksum is not checked.
     ///
     /// # Errors
     /// [`ParseError::Truncated`], or [`ParseError::HeaderLength`] for a length below 8 or beyond the packet.
@@ -68,8 +68,8 @@ pub fn set_checksum(buf: &mut [u8], value: u16) {
     buf[CHECKSUM_OFFSET..HEADER_LEN].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The checksum of a datagram: `header` with a checksum field of zero, as [`emit`](UdpHeader::emit) leaves it, then the
-/// payload in pieces of any length. Never zero.
+/// The checksum of a datagram: `header` with a checksum field of zero, as [`emit`](UdpHeader::emit) leaves
+/// it, then the payload in pieces of any length. Never zero.
 #[inline]
 #[must_use]
 pub fn full_checksum(src: IpAddr, dst: IpAddr, header: &[u8], payload: &[&[u8]]) -> u16 {
@@ -79,8 +79,8 @@ pub fn full_checksum(src: IpAddr, dst: IpAddr, header: &[u8], payload: &[&[u8]])
     }
 }
 
-/// The value of the checksum field when a device completes it: the pseudo-header's sum, folded and not complemented.
-/// `udp_len` is the length of header and payload in bytes.
+/// The value of the checksum field when a device completes it: the pseudo-header's sum, folded and not
+/// complemented. `udp_len` is the length of header and payload in bytes.
 #[inline]
 #[must_use]
 pub fn partial_checksum(src: IpAddr, dst: IpAddr, udp_len: u32) -> u16 {

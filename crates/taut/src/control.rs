@@ -77,7 +77,8 @@ pub(crate) enum SocketPlace {
 }
 
 impl Control {
-    /// The same with the stack's addresses: those with a prefix, and those that are only in the configuration.
+    /// The same with the stack's addresses: those with a prefix, and those that are only in the
+    /// configuration.
     pub(crate) fn with_addresses(self, prefixed: &[Cidr], bare: &[IpAddr]) -> Self {
         let prefixed = prefixed.iter().map(ToString::to_string);
         let addresses = prefixed.chain(bare.iter().map(ToString::to_string)).collect();

@@ -1,8 +1,8 @@
-//! TCP in userspace: a TCP/IP stack inside your program, over a TUN interface or any other device, with familiar
-//! sockets.
+//! TCP in userspace: a TCP/IP stack inside your program, over a TUN interface or any other device, with
+//! familiar sockets.
 //!
-//! **Connect.** A stack has an address on an interface; a stream connects over it. The sockets work like those of
-//! `tokio::net`, with the stack as the first argument; [`blocking`] has those of `std::net`.
+//! **Connect.** A stack has an address on an interface; a stream connects over it. The sockets work like
+//! those of `tokio::net`, with the stack as the first argument; [`blocking`] has those of `std::net`.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -18,8 +18,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **Accept.** [`TcpListener`] accepts connections to the stack's own addresses. [`IncomingFlows`] yields every new
-//! connection to any address before it is answered, which a gateway needs; [`relay`] joins each to a socket beyond.
+//! **Accept.** [`TcpListener`] accepts connections to the stack's own addresses. [`IncomingFlows`] yields
+//! every new connection to any address before it is answered, which a gateway needs; [`relay`] joins each to
+//! a socket beyond.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -35,8 +36,8 @@
 //! # }
 //! ```
 //!
-//! **Give it a device.** [`StackBuilder::device`] takes any: a [`channel`](device::channel()) to your own code, a
-//! [`pipe`](device::pipe()) to another stack, an Ethernet interface, or your own implementation.
+//! **Give it a device.** [`StackBuilder::device`] takes any: a [`channel`](device::channel()) to your own
+//! code, a [`pipe`](device::pipe()) to another stack, an Ethernet interface, or your own implementation.
 //!
 //! ```no_run
 //! # fn example() -> std::io::Result<()> {
@@ -80,7 +81,8 @@
 //!
 //! Any executor may poll the asynchronous sockets: the stack has a thread of its own unless
 //! [`StackBuilder::build_tokio`] makes it a task of a runtime. Options have Linux's names. An error is an
-//! [`std::io::Error`] of the kind that a kernel socket would return, with the stack's own error as its source.
+//! [`std::io::Error`] of the kind that a kernel socket would return, with the stack's own error as its
+//! source.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "axum", feature = "hyper"))]
@@ -416,8 +418,8 @@ pub use taut_core::WriteFlags;
 /// ```
 pub use taut_core::congestion;
 
-/// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
-/// receiving half ([`RxDevice`](device::RxDevice)).
+/// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice))
+/// and a receiving half ([`RxDevice`](device::RxDevice)).
 ///
 /// ```
 /// use taut::device::{LinkCaps, pipe};
@@ -434,7 +436,8 @@ pub mod device {
     pub use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 }
 
-/// Queue disciplines in front of the device: [`StackBuilder::link`], [`Stack::set_qdisc`] and [`Stack::qdiscs`].
+/// Queue disciplines in front of the device: [`StackBuilder::link`], [`Stack::set_qdisc`] and
+/// [`Stack::qdiscs`].
 ///
 /// ```
 /// // In the syntax of tc.
@@ -467,8 +470,8 @@ pub mod config {
     };
 }
 
-/// Reports of a stack and its sockets: `info` and `report` of a stream, [`Stack::counters`], [`Stack::report`],
-/// and of all sockets at once [`Stack::snapshot`].
+/// Reports of a stack and its sockets: `info` and `report` of a stream, [`Stack::counters`],
+/// [`Stack::report`], and of all sockets at once [`Stack::snapshot`].
 ///
 /// ```no_run
 /// # fn example(stack: &taut::Stack, stream: &taut::blocking::TcpStream) -> std::io::Result<()> {
@@ -515,7 +518,8 @@ pub mod network {
     pub use taut_core::{IpPrefix, Lease, Network, NetworkChange, NetworkError, Route};
 }
 
-/// Sending and receiving without a copy: `write_bytes`, `next_completion`, `read_chunk` and `buffered` of a stream.
+/// Sending and receiving without a copy: `write_bytes`, `next_completion`, `read_chunk` and `buffered` of a
+/// stream.
 ///
 /// ```no_run
 /// # fn example(stream: &taut::blocking::TcpStream, mut data: taut::Bytes) -> std::io::Result<()> {

@@ -1,4 +1,5 @@
-//! A flow that came in, joined to a socket beyond: what a gateway does with each connection and each flow of UDP.
+//! A flow that came in, joined to a socket beyond: what a gateway does with each connection and each flow of
+//! UDP.
 //!
 //! ```text
 //!   client ◀── flow ──▶ relay ◀── upstream ──▶ server
@@ -157,7 +158,8 @@ pub async fn tcp<U: Upstream>(
     done
 }
 
-/// Bytes both ways, and the end of each half as it comes; an error of one side, or too long a silence, ends it.
+/// Bytes both ways, and the end of each half as it comes; an error of one side, or too long a silence, ends
+/// it.
 async fn copy<U: Upstream>(
     client: &mut TcpStream,
     upstream: &mut U,
@@ -232,8 +234,8 @@ pub async fn connect_udp(to: SocketAddr) -> io::Result<KernelUdp> {
     Ok(upstream)
 }
 
-/// Serves a flow of UDP: `dial` has a connected socket, then datagrams pass both ways until the flow was idle for
-/// [`DatagramFlowOptions::idle_timeout`](crate::DatagramFlowOptions::idle_timeout). What ICMP says of the
+/// Serves a flow of UDP: `dial` has a connected socket, then datagrams pass both ways until the flow was idle
+/// for [`DatagramFlowOptions::idle_timeout`](crate::DatagramFlowOptions::idle_timeout). What ICMP says of the
 /// upstream, the client hears.
 ///
 /// # Errors

@@ -16,8 +16,8 @@ use crate::wait::{block_until, until};
 /// A running TCP/IP stack. Clones are handles to the same stack.
 ///
 /// When the last handle is dropped, the stack stops immediately: sockets that are still open fail with
-/// [`NotConnected`](std::io::ErrorKind::NotConnected), and data that was written but not delivered is lost. Call
-/// [`drain`](Self::drain) first if that matters.
+/// [`NotConnected`](std::io::ErrorKind::NotConnected), and data that was written but not delivered is lost.
+/// Call [`drain`](Self::drain) first if that matters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -169,14 +169,16 @@ impl Stack {
 
     /// Changes the stack's addresses, its routes or its MTU, in every shard.
     ///
-    /// On Ethernet, an address is checked first (RFC 5227, RFC 4862), which takes four to eight seconds, for IPv6 one to two. The
-    /// stack has it after that, or never if another station has it: [`wait_for_address`](Self::wait_for_address).
+    /// On Ethernet, an address is checked first (RFC 5227, RFC 4862), which takes four to eight seconds, for
+    /// IPv6 one to two. The stack has it after that, or never if another station has it:
+    /// [`wait_for_address`](Self::wait_for_address).
     ///
     /// # Errors
     /// See [`NetworkError`](taut_core::NetworkError); after an error nothing has changed.
     pub fn change_network(&self, change: taut_core::NetworkChange) -> Result<(), taut_core::NetworkError> {
         self.0.shards[0].change_network(change)?;
-        // They are alike, so what one takes all take; what is to go may have gone, because the first has told them.
+        // They are alike, so what one takes all take; what is to go may have gone, because the first has told
+        // them.
         for shard in &self.0.shards[1..] {
             match shard.change_network(change) {
                 Err(taut_core::NetworkError::NotFound) => {}
@@ -186,8 +188,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Waits until all shards have this address, or without one any that is not link-local. Returns it if that happened within
-    /// `timeout`. Blocks the thread.
+    /// Waits until all shards have this address, or without one any that is not link-local. Returns it if
+    /// that happened within `timeout`. Blocks the thread.
     #[must_use]
     pub fn wait_for_address(&self, address: Option<IpAddr>, timeout: Duration) -> Option<IpAddr> {
         let is_local = |ip: IpAddr| match ip {
@@ -273,8 +275,8 @@ impl Stack {
         all
     }
 
-    /// A report on the queue in front of the device, if
-    /// [`StackBuilder::link`](crate::StackBuilder::link) put one there; with several shards, on the first one's.
+    /// A report on the queue in front of the device, if [`StackBuilder::link`](crate::StackBuilder::link) put
+    /// one there; with several shards, on the first one's.
     #[must_use]
     pub fn link_report(&self) -> Option<crate::qdisc::LinkReport> {
         self.0.shards[0].link_report()
@@ -289,8 +291,8 @@ impl Stack {
         self.0.shards.iter().find_map(|shard| shard.last_device_error())
     }
 
-    /// The queue disciplines in front of the device, the root first; none if packets go straight to the device. With
-    /// several shards, those of one shard after the other.
+    /// The queue disciplines in front of the device, the root first; none if packets go straight to the
+    /// device. With several shards, those of one shard after the other.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<crate::qdisc::QdiscEntry> {
         self.0.shards.iter().flat_map(|shard| shard.qdiscs()).collect()
@@ -357,12 +359,12 @@ impl Stack {
     }
 
     /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`, for
-    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given to
-    /// [`StackBuilder::controller`](crate::StackBuilder::controller).
+    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given
+    /// to [`StackBuilder::controller`](crate::StackBuilder::controller).
     ///
     /// # Errors
-    /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) lists the known algorithms, or the algorithm's
-    /// parameters.
+    /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) lists the known algorithms, or the
+    /// algorithm's parameters.
     pub fn algorithm(
         &self,
         text: &str,
@@ -378,8 +380,8 @@ impl Stack {
         self.0.shards[0].access(|access| access.stack.sysctl(name))
     }
 
-    /// Changes a setting while the stack runs. Settings that a connection copies when it begins apply to later
-    /// connections only.
+    /// Changes a setting while the stack runs. Settings that a connection copies when it begins apply to
+    /// later connections only.
     ///
     /// # Errors
     /// See [`SysctlError`](taut_core::SysctlError); after an error nothing has changed.

@@ -1,7 +1,9 @@
-//! Device `packet` above what this machine's kernel may lack: `fq`, which keeps departure times; `fq_codel`, which reorders
-//! flows; a network card that completes packets later; and Linux 6.12, where no message can name its packet.
+//! Device `packet` above what this machine's kernel may lack: `fq`, which keeps departure times; `fq_codel`,
+//! which reorders flows; a network card that completes packets later; and Linux 6.12, where no message can
+//! name its packet.
 //!
-//! The parts inside run in a guest with a clock of its own, which counts instructions: [`taut_testbed::guest`].
+//! The parts inside run in a guest with a clock of its own, which counts instructions:
+//! [`taut_testbed::guest`].
 //!
 //! ```text
 //!   stack ─ Recorder ─ device packet ─ fq on veth0 ═════ veth0 ─ the kernel's TCP
@@ -353,7 +355,8 @@ impl Measured {
         late
     }
 
-    /// The bytes of each flow that arrived within `span`, as shares of what its rate allows: the least, the most.
+    /// The bytes of each flow that arrived within `span`, as shares of what its rate allows: the least, the
+    /// most.
     fn shares(&self, flows: u16, rate: u64, span: Duration) -> (f64, f64) {
         // Packets that `fq` held when the notes began are not among these.
         let begin = self.packets[0].1.at_ns + HELD.as_nanos() as u64;
@@ -464,7 +467,8 @@ fn inside_paced() {
     });
 }
 
-/// Sends so much to the kernel and receives as much over each of `count` connections at once, and checks every byte.
+/// Sends so much to the kernel and receives as much over each of `count` connections at once, and checks
+/// every byte.
 fn exchange(stack: &Stack, far: &Kernel, bytes: usize, count: usize) {
     let listener = far.enter(|| listen("10.9.0.1:0".parse().unwrap(), None)).unwrap().unwrap();
     let at = listener.local_addr().unwrap();
@@ -502,7 +506,8 @@ fn inside_cards() {
             ("tbf rate 100mbit burst 16kb limit 1mb", Naming::ByBytes),
         ] {
             let cable = Cable::new(qdisc);
-            // The best is asked for except where bytes alone are to be tried: this kernel, and `tbf`, have their limits.
+            // The best is asked for except where bytes alone are to be tried: this kernel, and `tbf`, have
+            // their limits.
             let asked = if qdisc.starts_with("tbf") { Naming::ByMessage } else { naming };
             let options = PacketOptions { naming: asked, ..PacketOptions::default() };
             let addresses = ["10.9.0.2/24".parse().unwrap()];
@@ -515,7 +520,8 @@ fn inside_cards() {
                 cable.statistics().lines().nth(1).unwrap_or_default().trim()
             );
         }
-        // Two cards on one wire, both in the guest's first namespace: the stack's has no address in the kernel.
+        // Two cards on one wire, both in the guest's first namespace: the stack's has no address in the
+        // kernel.
         let host = Kernel { namespace: Namespace::current().unwrap() };
         let [near, far] = ["eth0", "eth1"].map(|name| Interface::open(name).unwrap());
         [&near, &far].iter().for_each(|interface| interface.set_up().unwrap());
@@ -540,8 +546,8 @@ fn inside_vlan() {
         let host = Kernel { namespace: Namespace::current().unwrap() };
         let [near, far] = ["eth0", "eth1"].map(|name| Interface::open(name).unwrap());
         [&near, &far].iter().for_each(|interface| interface.set_up().unwrap());
-        // What the kernel sends to the stack's address is tagged if it comes from 10.9.0.5.
-        // The card itself drops frames of networks that the kernel has not asked for, unless it passes everything on.
+        // What the kernel sends to the stack's address is tagged if it comes from 10.9.0.5. The card itself
+        // drops frames of networks that the kernel has not asked for, unless it passes everything on.
         for command in [
             "ip link set eth0 promisc on",
             "ip addr add 10.9.0.1/24 dev eth1",

@@ -1,5 +1,6 @@
-//! Load and outages, live, against the kernel's TCP over a TUN: thousands of connections at once, a peer that is killed, an
-//! interface that goes down under load, a flood of SYNs. The tests run short cases; `make load` runs the long ones.
+//! Load and outages, live, against the kernel's TCP over a TUN: thousands of connections at once, a peer that
+//! is killed, an interface that goes down under load, a flood of SYNs. The tests run short cases; `make load`
+//! runs the long ones.
 #![allow(missing_docs, reason = "tests")]
 
 #[path = "it/net/mod.rs"]
@@ -62,9 +63,9 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// `count` connections at any time, each with ten exchanges and replaced when it is over, for `span` and until there were
-/// `least`. None is refused or reset, and all end in order. Returns the most memory in the second and in the last quarter of
-/// the span, in KiB.
+/// `count` connections at any time, each with ten exchanges and replaced when it is over, for `span` and
+/// until there were `least`. None is refused or reset, and all end in order. Returns the most memory in the
+/// second and in the last quarter of the span, in KiB.
 fn many(count: usize, every: Duration, span: Duration, least: u64) -> (u64, u64) {
     let net = Net::new();
     let respond = Service::Respond { request: MESSAGE, response: MESSAGE };
@@ -125,7 +126,8 @@ fn many(count: usize, every: Duration, span: Duration, least: u64) -> (u64, u64)
 #[test]
 fn five_hundred_connections_with_churn() {
     let _turn = turn();
-    // A connection lives for a second: at least half of the first ones are replaced, however slow the machine is.
+    // A connection lives for a second: at least half of the first ones are replaced, however slow the machine
+    // is.
     many(500, Duration::from_millis(100), Duration::from_secs(3), 750);
 }
 
@@ -134,7 +136,8 @@ fn five_hundred_connections_with_churn() {
 fn ten_thousand_connections_with_churn() {
     let _turn = turn();
     let (early, late) = many(10_000, Duration::from_secs(2), Duration::from_secs(80), 20_000);
-    // Closed connections are in TIME-WAIT for a minute: there are 10,000 more of them at the end, of 100 bytes at most.
+    // Closed connections are in TIME-WAIT for a minute: there are 10,000 more of them at the end, of 100
+    // bytes at most.
     assert!(late * 100 <= early * 105, "{early} KiB, then {late} KiB");
 }
 
@@ -143,8 +146,8 @@ fn ten_thousand_connections_with_churn() {
 /// Connections of a process that is killed.
 const OF_A_PROCESS: usize = 40;
 
-/// Not a test by itself: a process that connects to the address in its environment, and reads nothing from there. It ends
-/// with its parent, which holds the other end of its input.
+/// Not a test by itself: a process that connects to the address in its environment, and reads nothing from
+/// there. It ends with its parent, which holds the other end of its input.
 #[test]
 fn peer_process() {
     let Ok(to) = std::env::var("TAUT_TEST_PEER_CONNECTS_TO") else { return };
@@ -170,8 +173,9 @@ impl Drop for Process {
     }
 }
 
-/// A process is killed (SIGKILL) that holds connections which wait for its data, and as many which write more than it takes.
-/// Its kernel ends the first by FIN, and the others, which have data that nobody read, by RST. All see it at once.
+/// A process is killed (SIGKILL) that holds connections which wait for its data, and as many which write more
+/// than it takes. Its kernel ends the first by FIN, and the others, which have data that nobody read, by RST.
+/// All see it at once.
 #[test]
 fn the_death_of_a_peer_is_noticed_by_all_its_connections() {
     let _turn = turn();
@@ -306,8 +310,8 @@ fn flooder(net: &Net, per_ms: u32, on: &Arc<AtomicBool>, stop: &Stop) -> thread:
     })
 }
 
-/// Goodput of one connection in `rounds` pairs of spans, without a flood and with one, as the median of their ratios; and
-/// how long clients of the flooded port took to connect and be answered, at most.
+/// Goodput of one connection in `rounds` pairs of spans, without a flood and with one, as the median of their
+/// ratios; and how long clients of the flooded port took to connect and be answered, at most.
 fn flooded(rounds: usize, span: Duration, per_ms: u32, rate: Option<u64>) -> (f64, Duration) {
     let net = Net::new();
     let peer = Peer::start(&net.kernel, &[(PORT, Service::Sink)]).unwrap();

@@ -57,8 +57,8 @@ impl Simulation {
         self.0.about()
     }
 
-    /// Simulates until so many seconds after the beginning, and returns the frame there, its values in the order of
-    /// [`fields`]; a value that there is not is NaN.
+    /// Simulates until so many seconds after the beginning, and returns the frame there, its values in the
+    /// order of [`fields`]; a value that there is not is NaN.
     ///
     /// # Errors
     /// When an invariant of the simulator fails.

@@ -1,7 +1,8 @@
-//! One measurement: a link, the kernel at its far end, one form of a stack at its near end, and a window of time.
+//! One measurement: a link, the kernel at its far end, one form of a stack at its near end, and a window of
+//! time.
 //!
-//! No thread is pinned and none has a priority. Where the whole process has to stay on one core, it is confined to it
-//! before any of the measurement's threads exists.
+//! No thread is pinned and none has a priority. Where the whole process has to stay on one core, it is
+//! confined to it before any of the measurement's threads exists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +21,8 @@ use crate::{by_hand, peers, tasks, threads, turns};
 
 /// Not measured: slow start and buffers that grow.
 const WARM_UP: Duration = Duration::from_millis(400);
-/// Payload of a full segment: the MTU without 20 bytes of IP, 20 of TCP and 12 of timestamps, which both stacks use.
+/// Payload of a full segment: the MTU without 20 bytes of IP, 20 of TCP and 12 of timestamps, which both
+/// stacks use.
 pub const MSS: u32 = MTU as u32 - 52;
 /// How long threads may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,7 +89,8 @@ pub enum Work {
     Drain,
     /// Sends a byte, waits for it to come back, and again.
     Ping,
-    /// Writes 64 bytes each millisecond; the peer compares the time in them with the time at which it has them.
+    /// Writes 64 bytes each millisecond; the peer compares the time in them with the time at which it has
+    /// them.
     Stamp,
     /// Opens connections of one request each.
     Open,
@@ -111,7 +114,8 @@ impl Work {
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     pub work: Work,
-    /// Connections, each with a thread or task; for [`Work::Open`] and [`Work::Accept`] the number of threads or tasks.
+    /// Connections, each with a thread or task; for [`Work::Open`] and [`Work::Accept`] the number of threads
+    /// or tasks.
     pub connections: usize,
     /// Of taut's stack.
     pub shards: u16,
@@ -311,7 +315,8 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
     })
 }
 
-/// Ends the measurement if a part of it failed. After the stop, an error only means that the other side has gone away.
+/// Ends the measurement if a part of it failed. After the stop, an error only means that the other side has
+/// gone away.
 pub fn report(done: Result<()>, probe: &Probe) {
     if let Err(error) = done
         && !probe.stopped()

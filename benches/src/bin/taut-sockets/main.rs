@@ -1,4 +1,5 @@
-//! `taut-sockets`: what taut's sockets cost and achieve beside the kernel's, with the aims that the project has for them.
+//! `taut-sockets`: what taut's sockets cost and achieve beside the kernel's, with the aims that the project
+//! has for them.
 //!
 //! `benches/README.md` explains each row.
 
@@ -26,11 +27,13 @@ use table::Table;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-/// Measures taut's loop, blocking sockets and tokio sockets beside the kernel's, and compares them with the aims.
+/// Measures taut's loop, blocking sockets and tokio sockets beside the kernel's, and compares them with the
+/// aims.
 ///
-/// taut is on a TUN, the kernel on a veth pair, with an MTU of 1500 and with cubic on both sides; the peer is always the
-/// kernel. No thread has a priority, and none is pinned, except in rows on one core, where the whole process is. Needs root,
-/// or a kernel that lets users make namespaces, and /dev/net/tun. Leaves nothing behind.
+/// taut is on a TUN, the kernel on a veth pair, with an MTU of 1500 and with cubic on both sides; the peer is
+/// always the kernel. No thread has a priority, and none is pinned, except in rows on one core, where the
+/// whole process is. Needs root, or a kernel that lets users make namespaces, and /dev/net/tun. Leaves
+/// nothing behind.
 #[derive(Parser)]
 #[command(
     version,
@@ -41,7 +44,8 @@ struct Options {
     /// Rows to measure; all by default
     #[arg(long, value_delimiter = ',')]
     only: Vec<Row>,
-    /// Stacks to measure, by a part of their names: kernel, kernel tokio, taut loop, taut blocking, taut tokio, least over TUN
+    /// Stacks to measure, by a part of their names: kernel, kernel tokio, taut loop, taut blocking, taut
+    /// tokio, least over TUN
     #[arg(long, value_delimiter = ',')]
     stacks: Vec<String>,
     /// Only measurements whose title contains this text, such as "opened by 4"
@@ -91,8 +95,8 @@ impl Run {
         if error.is::<Hang>() { Err(error) } else { Ok(()) }
     }
 
-    /// Measures the variants one after the other, round after round, so that noise affects all of them alike. Fails only
-    /// if the run has to stop.
+    /// Measures the variants one after the other, round after round, so that noise affects all of them alike.
+    /// Fails only if the run has to stop.
     fn contest(&mut self, contest: &Contest) -> Result<()> {
         for round in 1..=self.rounds {
             for variant in &contest.variants {

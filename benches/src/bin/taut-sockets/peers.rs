@@ -1,7 +1,7 @@
 //! The far end of every link: the kernel's sockets with cubic, the same for every stack.
 //!
-//! A thread reads or writes each connection in bulk. One thread with an epoll set echoes all connections; two such threads
-//! serve connections of one request each, and two threads open them, 32 at a time.
+//! A thread reads or writes each connection in bulk. One thread with an epoll set echoes all connections; two
+//! such threads serve connections of one request each, and two threads open them, 32 at a time.
 
 use std::io::Read as _;
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -35,7 +35,8 @@ impl Aim {
         Self { of: Some(stack.to_owned()), ..self }
     }
 
-    /// By how much `value` misses the aim, as a share of the aim, or as it is if the aim is 0; `None` if it does not.
+    /// By how much `value` misses the aim, as a share of the aim, or as it is if the aim is 0; `None` if it
+    /// does not.
     fn missed_by(&self, value: f64) -> Option<f64> {
         let beyond = match self.bound {
             Bound::AtMost => value - self.value,

@@ -20,7 +20,8 @@ impl CongestionArgs {
     /// The configuration of a stack that has these controllers and uses the chosen one.
     ///
     /// # Errors
-    /// When there is no such congestion control, or it has no such parameters; the error lists the known ones.
+    /// When there is no such congestion control, or it has no such parameters; the error lists the known
+    /// ones.
     pub(crate) fn config(&self, controllers: &Registry) -> anyhow::Result<StackConfig> {
         let mut config = StackConfig::default();
         config.congestion.registry = controllers.clone();

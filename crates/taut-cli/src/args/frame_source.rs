@@ -1,4 +1,5 @@
-//! `--device tap:NAME`, `stream:PATH`, `dgram:PATH`, `fd:NUMBER` and their like: devices that carry frames over a descriptor.
+//! `--device tap:NAME`, `stream:PATH`, `dgram:PATH`, `fd:NUMBER` and their like: devices that carry frames
+//! over a descriptor.
 //!
 //! Called by `link.rs`.
 

@@ -409,8 +409,8 @@ fn is_of_another_kind(interface: &str) -> bool {
 
 /// MTU of an interface in this process's network namespace.
 fn mtu_of(interface: &str) -> Option<u16> {
-    // /proc/sys/net shows the current namespace, /sys the one in which it was mounted; but /proc/sys/net has the MTU
-    // only if IPv6 is supported.
+    // /proc/sys/net shows the current namespace, /sys the one in which it was mounted; but /proc/sys/net has
+    // the MTU only if IPv6 is supported.
     let paths =
         [format!("/proc/sys/net/ipv6/conf/{interface}/mtu"), format!("/sys/class/net/{interface}/mtu")];
     let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok());

@@ -1,5 +1,5 @@
-//! `--priority`: how soon the threads of a command's stack wake up on a busy machine. Called by every command that
-//! runs a stack.
+//! `--priority`: how soon the threads of a command's stack wake up on a busy machine. Called by every command
+//! that runs a stack.
 
 use clap::Args;
 use taut_device::Priority;

@@ -1,5 +1,5 @@
-//! `taut qdisc`: the queue disciplines in front of a running stack's device, shown and changed as `tc qdisc` does an
-//! interface's. `qdisc_format.rs` prints them.
+//! `taut qdisc`: the queue disciplines in front of a running stack's device, shown and changed as `tc qdisc`
+//! does an interface's. `qdisc_format.rs` prints them.
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};

@@ -6,8 +6,8 @@
 //!   10.9.0.2, fd09::2    10.9.0.1, fd09::1    10.8.0.2, fd08::2      10.8.0.1, fd08::1
 //! ```
 //!
-//! Without a TUN, taut is at both ends of an in-process link; without namespaces, the kernel talks to itself over its
-//! loopback interface. The links are those of `taut-testbed`. Called by `mod.rs`.
+//! Without a TUN, taut is at both ends of an in-process link; without namespaces, the kernel talks to itself
+//! over its loopback interface. The links are those of `taut-testbed`. Called by `mod.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,7 +1,8 @@
 //! The load of others: the cores that other processes use while the comparison measures.
 //!
-//! From `proc_stat(5)` and `proc_pid_stat(5)`: the time during which the machine's processors are not idle, minus that
-//! of this process. Both count in ticks of 10 ms, so a span of less than a second says little. Called by `mod.rs`.
+//! From `proc_stat(5)` and `proc_pid_stat(5)`: the time during which the machine's processors are not idle,
+//! minus that of this process. Both count in ticks of 10 ms, so a span of less than a second says little.
+//! Called by `mod.rs`.
 
 use std::fs;
 
@@ -47,7 +48,8 @@ fn busy_ticks(stat: &str) -> Option<f64> {
 
 /// Of all threads of a process, those that have ended included.
 fn own_ticks(stat: &str) -> Option<f64> {
-    // The name of the program, in parentheses, may have spaces. After it come `state` and ten numbers, then the times.
+    // The name of the program, in parentheses, may have spaces. After it come `state` and ten numbers, then
+    // the times.
     let (_, after) = stat.rsplit_once(')')?;
     let mut times = after.split_whitespace().skip(11).map_while(|field| field.parse::<f64>().ok());
     Some(times.next()? + times.next()?)
@@ -83,8 +85,8 @@ mod tests {
         // It shares the processors with whatever else runs, so it gets a part of one.
         let beside = beside.unwrap();
         assert!(beside > 0.2, "{beside}");
-        // This process' own loop: the machine's and its own time rise alike.
-        // However long it takes for so many ticks of its own: what counts as others' is in the machine's beside them.
+        // This process' own loop: the machine's and its own time rise alike. However long it takes for so
+        // many ticks of its own: what counts as others' is in the machine's beside them.
         let machine = || busy_ticks(&fs::read_to_string("/proc/stat").unwrap()).unwrap();
         let own = || own_ticks(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
         let (machine_before, load, own_before, watch) = (machine(), Load::start(), own(), Stopwatch::start());

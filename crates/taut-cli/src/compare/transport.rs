@@ -1,7 +1,7 @@
 //! The interface that a workload needs: listen, connect, and streams to read and write.
 //!
-//! The kernel's sockets and taut's blocking sockets both implement it, so that the comparison runs the same code over both.
-//! Called by `workload.rs` and `mod.rs`.
+//! The kernel's sockets and taut's blocking sockets both implement it, so that the comparison runs the same
+//! code over both. Called by `workload.rs` and `mod.rs`.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,7 +38,8 @@ pub(crate) trait Transport: Send + Sync + 'static {
     /// The type of its listeners.
     type Listener: Listen<Stream = Self::Stream>;
 
-    /// Runs `work` in the environment of this transport's sockets: for the kernel's, in its network namespace.
+    /// Runs `work` in the environment of this transport's sockets: for the kernel's, in its network
+    /// namespace.
     fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R>;
     /// Connects. Called within [`Transport::within`].
     fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream>;
@@ -91,7 +92,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// In this namespace, or without one in that of the command. All its sockets have this congestion control.
+    /// In this namespace, or without one in that of the command. All its sockets have this congestion
+    /// control.
     ///
     /// # Errors
     /// When it has none of that name, or does not allow it.

@@ -1,4 +1,5 @@
-//! The work that the comparison measures: bulk both ways, one-byte request/response, and connections opened and closed.
+//! The work that the comparison measures: bulk both ways, one-byte request/response, and connections opened
+//! and closed.
 //!
 //! One peer ([`serve`]) answers all kinds of work; the other functions are the clients, which measure the
 //! time. All are generic over [`Transport`], so kernel and taut run the same code. Called by `mod.rs`.
@@ -25,7 +26,8 @@ use crate::shared::clock::{Stopwatch, processor_time};
 
 /// Size of one read or write call: large enough that calls do not matter, small enough to stay in cache.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// No single step takes longer on a working link; after this time the comparison reports a failure instead of hanging.
+/// No single step takes longer on a working link; after this time the comparison reports a failure instead of
+/// hanging.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Hashing a payload takes at most this many times as long as the first time, even on a busy machine.
 const HASHING_TIMES: u32 = 10;
@@ -119,7 +121,8 @@ fn answer<S: Stream>(stream: &mut S, payload: &Payload) -> io::Result<bool> {
         ask::SINK => {
             stream.set_nodelay()?;
             stream.set_timeout(payload.patience())?;
-            // The memory is touched once, so that the first transfer has no page faults; then the client may begin.
+            // The memory is touched once, so that the first transfer has no page faults; then the client may
+            // begin.
             let mut inbox = vec![1; payload.bytes.len()];
             stream.write_all(&byte)?;
             while fill(stream, &mut inbox)? {
@@ -180,7 +183,8 @@ fn lend(stream: &mut impl Stream, bytes: &Bytes) -> io::Result<()> {
     starts.try_for_each(|start| stream.lend(bytes.slice(start..bytes.len().min(start + CHUNK_BYTES))))
 }
 
-/// Sends the payload over one connection until `at_least` of transfer time has passed; lent, or as ordinary writes.
+/// Sends the payload over one connection until `at_least` of transfer time has passed; lent, or as ordinary
+/// writes.
 ///
 /// # Errors
 /// When the connection fails, or the receiver got bytes other than those sent.

@@ -177,7 +177,8 @@ fn is_loopback(host: &str) -> bool {
     ip.unwrap_or_else(|_| host.eq_ignore_ascii_case("localhost"))
 }
 
-/// The token in a file, or from standard input for `-`: on the command line, every user of the machine could read it.
+/// The token in a file, or from standard input for `-`: on the command line, every user of the machine could
+/// read it.
 ///
 /// # Errors
 /// Why it cannot be read, or is no token.

@@ -1,4 +1,5 @@
-//! `controllers`: the congestion controls that a scenario may name, with their parameters. Called by `mod.rs`.
+//! `controllers`: the congestion controls that a scenario may name, with their parameters. Called by
+//! `mod.rs`.
 
 use taut_core::congestion::{Param, Registry};
 

@@ -1,5 +1,5 @@
-//! `taut lab` and `taut plot`: the commands of the library `taut-lab`; also as a program of their own with its author's
-//! congestion controls, through [`main_with`]. And packet scripts.
+//! `taut lab` and `taut plot`: the commands of the library `taut-lab`; also as a program of their own with
+//! its author's congestion controls, through [`main_with`]. And packet scripts.
 //!
 //! | file | has |
 //! |---|---|
@@ -151,8 +151,8 @@ struct Program {
 /// }
 /// ```
 ///
-/// Then `my-lab run single-flow --set congestion=mine:gain=2.5`. Exit codes are those of `taut`: 0 success, 1 failure, 2
-/// wrong usage, 130 interrupted.
+/// Then `my-lab run single-flow --set congestion=mine:gain=2.5`. Exit codes are those of `taut`: 0 success, 1
+/// failure, 2 wrong usage, 130 interrupted.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     let run = |program: &Program, controllers: &Registry| run(&program.args, controllers);

@@ -35,7 +35,8 @@ pub(super) enum LiveSender {
 pub(super) enum DeviceArg {
     /// A TUN: taut's own queue is in front of it, the kernel's tbf on it
     Tun,
-    /// An Ethernet interface whose queue is the kernel's tbf, for both senders; taut uses it by packet sockets
+    /// An Ethernet interface whose queue is the kernel's tbf, for both senders; taut uses it by packet
+    /// sockets
     Packet,
 }
 

@@ -1,7 +1,8 @@
-//! `worlds`: random worlds by the thousand, each from a seed, under a judge (`taut_sim::worlds`). Called by `mod.rs`.
+//! `worlds`: random worlds by the thousand, each from a seed, under a judge (`taut_sim::worlds`). Called by
+//! `mod.rs`.
 //!
-//! A failing world is made smaller, and the commands that repeat both are printed. A world that does not end, because a
-//! call loops, is named by a watchman.
+//! A failing world is made smaller, and the commands that repeat both are printed. A world that does not end,
+//! because a call loops, is named by a watchman.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

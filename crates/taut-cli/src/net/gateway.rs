@@ -1,4 +1,5 @@
-//! `taut gateway`: a rootless network for a command, a container or whatever is routed to a TUN (`taut-gateway`).
+//! `taut gateway`: a rootless network for a command, a container or whatever is routed to a TUN
+//! (`taut-gateway`).
 //!
 //! This file reads arguments, starts the guest, and passes signals and the exit code on.
 
@@ -560,7 +561,8 @@ fn target(pairs: &[(Cidr, Cidr)], namespace: Option<&mut Namespace>) -> anyhow::
     Ok(ForwardTarget { address: guest(pairs)?, loopback })
 }
 
-/// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read from.
+/// For each kind that is forwarded automatically, where the host listens, and what the guest's ports are read
+/// from.
 fn listening(
     args: &GatewayArgs,
     mut namespace: Option<&mut Namespace>,

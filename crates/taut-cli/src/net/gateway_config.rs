@@ -1,5 +1,5 @@
-//! `taut gateway --config FILE`: rules, limits and times in TOML; SIGHUP reads the file again, and flows stay. Its
-//! other keys are options (`shared/config_file.rs`).
+//! `taut gateway --config FILE`: rules, limits and times in TOML; SIGHUP reads the file again, and flows
+//! stay. Its other keys are options (`shared/config_file.rs`).
 //!
 //! ```toml
 //! rules = ["allow *.debian.org port 443", "deny any"]      # behind those of the command line

@@ -1,4 +1,5 @@
-//! `taut explain`: what held each connection back, how long bytes wait in which queue, and what to do about it.
+//! `taut explain`: what held each connection back, how long bytes wait in which queue, and what to do about
+//! it.
 //!
 //! The numbers come from the stack's own ledger, the explanations from the descriptions of its gates.
 
@@ -26,7 +27,8 @@ use crate::shared::{output, text};
     Shares are of the time since the connection's first write, or with --watch since the last output. The times that \
     bytes stayed come from samples and are upper bounds.")]
 pub(crate) struct ExplainArgs {
-    /// Only connections with an end at this address [default: all that have written anything, and the whole stack]
+    /// Only connections with an end at this address [default: all that have written anything, and the whole
+    /// stack]
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = end)]
     ends: Vec<End>,
     /// Repeat, and show the changes since the last output

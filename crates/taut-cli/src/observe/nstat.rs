@@ -1,7 +1,7 @@
 //! `taut nstat`: the counters of a running stack, as iproute2's `nstat` shows the kernel's.
 //!
-//! As with `nstat`, a plain call shows the changes since the last call. The last values are kept in a file for each
-//! stack, in the directory of the control sockets.
+//! As with `nstat`, a plain call shows the changes since the last call. The last values are kept in a file
+//! for each stack, in the directory of the control sockets.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// States in `ss`'s order and words, and the words by which its filters know them; then those of flows, which `ss` does not
-/// have.
+/// States in `ss`'s order and words, and the words by which its filters know them; then those of flows, which
+/// `ss` does not have.
 const STATES: [(&str, &str); 13] = [
     ("ESTAB", "established"),
     ("SYN-SENT", "syn-sent"),
@@ -101,8 +101,8 @@ fn states(word: &str) -> Result<Vec<&'static str>, String> {
 }
 
 impl Filter {
-    /// Reads the words of the command line; one argument may hold several. `default` is the group that is shown if no
-    /// state is given.
+    /// Reads the words of the command line; one argument may hold several. `default` is the group that is
+    /// shown if no state is given.
     ///
     /// # Errors
     /// The word that cannot be parsed.

@@ -1,9 +1,9 @@
 //! A connection in the format of iproute2's `ss`: the tokens of its `-i` line, in its order, for programs
 //! that parse it. Pure. Called by `ss.rs`.
 //!
-//! `ss` prints a token only when it carries information; so does this. Values that taut does not have are left out.
-//! Numbers are printed like C's `%g`: six significant digits, no zeros at the end. Rates in bits are rounded to three
-//! digits, with k, M, G or T before `bps`; with `-n` they are whole.
+//! `ss` prints a token only when it carries information; so does this. Values that taut does not have are
+//! left out. Numbers are printed like C's `%g`: six significant digits, no zeros at the end. Rates in bits
+//! are rounded to three digits, with k, M, G or T before `bps`; with `-n` they are whole.
 
 use std::fmt::Write as _;
 
@@ -151,8 +151,8 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     line.positive("snd_wnd", conn.snd_wnd.into());
 }
 
-/// The values of a congestion control, as `ss` prints BBR's: `bw:93Mbps,mrtt:20.1`. Words without a value are printed
-/// elsewhere.
+/// The values of a congestion control, as `ss` prints BBR's: `bw:93Mbps,mrtt:20.1`. Words without a value are
+/// printed elsewhere.
 fn congestion_values(state: &str, numeric: bool) -> String {
     let value = |value: &str| {
         let bits = value.strip_suffix("bps").and_then(|bits| bits.parse().ok());
@@ -268,8 +268,8 @@ mod tests {
         }
     }
 
-    /// In the form of iproute2's `tcp_stats_print`: `bbr:(bw:%sbps,mrtt:%g,pacing_gain:%g,cwnd_gain:%g)`, and for
-    /// `dctcp:` the alpha as a number.
+    /// In the form of iproute2's `tcp_stats_print`: `bbr:(bw:%sbps,mrtt:%g,pacing_gain:%g,cwnd_gain:%g)`, and
+    /// for `dctcp:` the alpha as a number.
     #[test]
     fn what_a_congestion_control_knows_looks_as_in_ss() {
         let bbr = "probe_bw_cruise bw:93000000bps mrtt:20.100 pacing_gain:1.00 cwnd_gain:2.25";

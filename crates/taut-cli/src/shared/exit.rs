@@ -14,8 +14,8 @@ use crate::shared::interrupt::{EXIT_CODE, Interrupted};
 use crate::shared::log::{self, Level};
 use crate::shared::output::ReaderGone;
 
-/// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built in.
-/// `renamed` puts this program's name in an example, in the place of the one that it is written for.
+/// A whole `main` of a command `P`, described by `command`, with these congestion controls beside those built
+/// in. `renamed` puts this program's name in an example, in the place of the one that it is written for.
 pub(crate) fn main_of<P: Parser>(
     definitions: &[Definition],
     command: clap::Command,

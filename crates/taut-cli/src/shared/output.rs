@@ -1,4 +1,5 @@
-//! Standard output of every command. When its reader has gone, as in `taut get … | head`, the command ends quietly.
+//! Standard output of every command. When its reader has gone, as in `taut get … | head`, the command ends
+//! quietly.
 
 use std::fmt;
 use std::io::{self, Write as _};

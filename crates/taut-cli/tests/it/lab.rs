@@ -190,9 +190,9 @@ fn live_taut_and_the_kernel_send_over_the_same_link() {
     let engines: Vec<&str> = goodput.iter().map(|(engine, _)| engine.as_str()).collect();
     assert_eq!(engines, ["sim", "live", "linux"]);
     for (engine, mean) in &goodput {
-        // Payload is 1448 of 1538 bytes of a 20 Mbit/s link: 18.8. In virtual time, goodput is most of that; live,
-        // a busy machine lowers it. It may be higher by the bytes that had arrived behind a hole when measuring
-        // began. The path and its queue hold at most 100 kB, 0.4 Mbit/s of the two seconds.
+        // Payload is 1448 of 1538 bytes of a 20 Mbit/s link: 18.8. In virtual time, goodput is most of that;
+        // live, a busy machine lowers it. It may be higher by the bytes that had arrived behind a hole when
+        // measuring began. The path and its queue hold at most 100 kB, 0.4 Mbit/s of the two seconds.
         let least = if engine == "sim" { 12.0 } else { 0.1 };
         assert!((least..19.3).contains(mean), "{engine}: {mean}");
     }
@@ -220,9 +220,9 @@ fn a_difficult_path_is_shared_with_the_kernel() {
     );
     assert_eq!(own.len(), 3, "simulated, taut, the kernel: {own:?}");
     for ((engine, own), (_, beside)) in own.iter().zip(&beside) {
-        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8, and what had arrived
-        // behind a hole when measuring began: at most what the path and its queue held before the step, 40 Mbit/s for
-        // twice 40 ms, 400 kB or 1.6 Mbit/s of the two seconds.
+        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8, and what had
+        // arrived behind a hole when measuring began: at most what the path and its queue held before the
+        // step, 40 Mbit/s for twice 40 ms, 400 kB or 1.6 Mbit/s of the two seconds.
         assert!(*own > 0.0 && *beside > 0.0 && own + beside < 20.5, "{engine}: {own} and {beside}");
     }
     let output = taut(&["lab", "run", "paths", "--case", "none"]);

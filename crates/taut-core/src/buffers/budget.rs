@@ -1,12 +1,13 @@
-//! How much memory the buffers of a whole stack may hold: `tcp_mem`, with Linux's three limits and what follows from each.
-//! Linux 6.18 (`__sk_mem_raise_allocated`); kept by the [`BufferPool`](super::BufferPool), asked by writes and by arriving
-//! data.
+//! How much memory the buffers of a whole stack may hold: `tcp_mem`, with Linux's three limits and what
+//! follows from each. Linux 6.18 (`__sk_mem_raise_allocated`); kept by the [`BufferPool`](super::BufferPool),
+//! asked by writes and by arriving data.
 //!
-//! **Problem.** Each connection has a limit, but ten thousand connections at their limits are more than any machine has, and
-//! who fills them is the peers' choice.
+//! **Problem.** Each connection has a limit, but ten thousand connections at their limits are more than any
+//! machine has, and who fills them is the peers' choice.
 //!
-//! **Rule.** Counted is memory, not payload: whole chunks with [`CHUNK_OVERHEAD`], in write queues, read queues and out of
-//! order; of what an application lent, the bytes that are queued. Three limits, in pages of 4 KiB:
+//! **Rule.** Counted is memory, not payload: whole chunks with [`CHUNK_OVERHEAD`], in write queues, read
+//! queues and out of order; of what an application lent, the bytes that are queued. Three limits, in pages of
+//! 4 KiB:
 //!
 //! ```text
 //!   pressure  above it, windows and send buffers stop growing, and a connection may take more only while all together would
@@ -15,19 +16,20 @@
 //!   high      above it, nothing more is taken
 //! ```
 //!
-//! A connection may always have a minimum, that of `tcp_rmem` and of `tcp_wmem`: without one, nobody would get on who could
-//! free memory. Data that is refused on arrival is retransmitted by the peer; a refused write waits.
+//! A connection may always have a minimum, that of `tcp_rmem` and of `tcp_wmem`: without one, nobody would
+//! get on who could free memory. Data that is refused on arrival is retransmitted by the peer; a refused
+//! write waits.
 //!
-//! **Numbers.** Linux takes a sixteenth of the machine's memory for `pressure`, three quarters of that for `low` and one and
-//! a half times as much for `high`. A library is a guest in a process, and its core cannot ask how large the machine is, so
-//! these are the numbers of a machine of 4 GiB: 192, 256 and 384 MiB. That is two connections with the largest buffers, or
-//! 2,000 with the first ones.
+//! **Numbers.** Linux takes a sixteenth of the machine's memory for `pressure`, three quarters of that for
+//! `low` and one and a half times as much for `high`. A library is a guest in a process, and its core cannot
+//! ask how large the machine is, so these are the numbers of a machine of 4 GiB: 192, 256 and 384 MiB. That
+//! is two connections with the largest buffers, or 2,000 with the first ones.
 
 /// The unit of [`MemoryLimits`]: a page of most machines, whatever this one's is.
 const PAGE_BYTES: u64 = 4_096;
 
-/// What a chunk costs besides its bytes: the count of its holders, its places in lists, and what an allocator adds. Counted
-/// in `tests/memory.rs`.
+/// What a chunk costs besides its bytes: the count of its holders, its places in lists, and what an allocator
+/// adds. Counted in `tests/memory.rs`.
 pub(crate) const CHUNK_OVERHEAD: usize = 192;
 
 /// An orphan that holds no more than this may stay even above `high`. Linux: `SOCK_MIN_SNDBUF`.

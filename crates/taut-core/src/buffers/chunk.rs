@@ -1,4 +1,5 @@
-//! A run of bytes of a stream in a piece of memory. Origin: taut's own; made and asked by `queue.rs` and by reassembly.
+//! A run of bytes of a stream in a piece of memory. Origin: taut's own; made and asked by `queue.rs` and by
+//! reassembly.
 
 use core::ops::Range;
 
@@ -11,8 +12,8 @@ use crate::words::{Known, Memory};
 /// chunk then takes no more bytes. [`ChunkQueue::gather`](super::ChunkQueue::gather) depends on that, too.
 const SHARE_FROM: usize = 24_576;
 
-/// Fewer bytes than this are copied when an application reads them into memory of its own: about what it costs to
-/// count another holder.
+/// Fewer bytes than this are copied when an application reads them into memory of its own: about what it
+/// costs to count another holder.
 const SHARE_READ_MIN: usize = 1_024;
 
 /// The memory that an application holds is at most this many times the bytes that it read.
@@ -66,7 +67,8 @@ impl Chunk {
         self.memory.len()
     }
 
-    /// What it counts as memory: all of the stack's own and what goes with it, or the bytes that an application lent.
+    /// What it counts as memory: all of the stack's own and what goes with it, or the bytes that an
+    /// application lent.
     pub(crate) fn cost(&self) -> usize {
         if self.memory.is_lent() { self.len() } else { self.capacity() + CHUNK_OVERHEAD }
     }
@@ -76,15 +78,15 @@ impl Chunk {
         self.memory.len() - self.end as usize
     }
 
-    /// The memory, for packets to hold, if that does no harm: nothing more is written to a chunk while a packet holds
-    /// it.
+    /// The memory, for packets to hold, if that does no harm: nothing more is written to a chunk while a
+    /// packet holds it.
     pub(super) fn to_share(&self, is_last: bool) -> Option<&Memory> {
         let enough = SHARE_FROM.min(self.capacity() / 4 * 3);
         (!is_last || self.end as usize >= enough || self.memory.is_lent()).then_some(&self.memory)
     }
 
-    /// The first `n` bytes, or all if there are fewer, in memory that the caller may hold on to. They are copied if
-    /// they are few, or so small a part of their memory that holding it would waste most of it.
+    /// The first `n` bytes, or all if there are fewer, in memory that the caller may hold on to. They are
+    /// copied if they are few, or so small a part of their memory that holding it would waste most of it.
     pub(super) fn take_front(&self, n: usize) -> Bytes {
         let n = n.min(self.len());
         let start = self.start as usize;
@@ -124,8 +126,8 @@ impl Chunk {
         n
     }
 
-    /// [`fill`](Self::fill) of a chunk that is not the stack's own memory. If known bytes follow known ones, the run
-    /// only becomes longer. If others follow them, the whole run is stored.
+    /// [`fill`](Self::fill) of a chunk that is not the stack's own memory. If known bytes follow known ones,
+    /// the run only becomes longer. If others follow them, the whole run is stored.
     #[inline(never)]
     fn fill_known(&mut self, data: &[u8], known: Option<&Known>) -> usize {
         if self.memory.is_held() || data.is_empty() {

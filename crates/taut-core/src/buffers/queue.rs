@@ -1,5 +1,5 @@
-//! Chunks in a row: the bytes of one stream, from which packets are gathered. Origin: taut's own; called by the write queue and the read
-//! queue.
+//! Chunks in a row: the bytes of one stream, from which packets are gathered. Origin: taut's own; called by
+//! the write queue and the read queue.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -79,7 +79,8 @@ impl ChunkQueue {
         }
     }
 
-    /// Adds the bytes at `range` of an application's memory, whose first one has position `base`, without a copy.
+    /// Adds the bytes at `range` of an application's memory, whose first one has position `base`, without a
+    /// copy.
     pub(crate) fn push_lent(
         &mut self,
         base: u64,
@@ -105,7 +106,8 @@ impl ChunkQueue {
         list.get(first + GATHER_MAX - 1).map_or(u64::MAX, Chunk::end)
     }
 
-    /// The first bytes, at most `max` and not more than are contiguous in memory, for the application to hold.
+    /// The first bytes, at most `max` and not more than are contiguous in memory, for the application to
+    /// hold.
     pub(crate) fn share_front(&self, max: usize) -> Bytes {
         self.0
             .as_ref()
@@ -116,12 +118,12 @@ impl ChunkQueue {
     /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
     /// more.
     ///
-    /// That never happens to a queue filled only by [`append`](Self::append) without pressure for up to 64 KiB; see
-    /// [`reach`](Self::reach) for others. A chunk is at least
-    /// twice as long as the one before, or a buffer. It is made only when the one before is full, or is shared, which
-    /// requires that it is three quarters full or has `SHARE_FROM` bytes. If a range touched nine chunks, the
-    /// seven inner ones would lie in it entirely. The first of those follows a chunk of at least 512 bytes, so
-    /// together they hold at least ¾ · 1024 · (1 + 2 + 4 + 8 + 16) + 2 · 24,576 = 72,960 bytes.
+    /// That never happens to a queue filled only by [`append`](Self::append) without pressure for up to 64
+    /// KiB; see [`reach`](Self::reach) for others. A chunk is at least twice as long as the one before, or a
+    /// buffer. It is made only when the one before is full, or is shared, which requires that it is three
+    /// quarters full or has `SHARE_FROM` bytes. If a range touched nine chunks, the seven inner ones would
+    /// lie in it entirely. The first of those follows a chunk of at least 512 bytes, so together they hold at
+    /// least ¾ · 1024 · (1 + 2 + 4 + 8 + 16) + 2 · 24,576 = 72,960 bytes.
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let mut gather = Gather::EMPTY;
         let Some(Chunks { list, .. }) = self.0.as_deref() else { return gather };

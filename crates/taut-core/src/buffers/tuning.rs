@@ -1,5 +1,5 @@
-//! How far one send or receive buffer that tunes itself may grow. Linux 6.19 for the low limit, taut's own beyond Linux's maxima;
-//! called by `sndbuf.rs` and `recv_window.rs`.
+//! How far one send or receive buffer that tunes itself may grow. Linux 6.19 for the low limit, taut's own
+//! beyond Linux's maxima; called by `sndbuf.rs` and `recv_window.rs`.
 
 use crate::words::Duration;
 
@@ -9,8 +9,8 @@ use crate::words::Duration;
 pub enum BufferTuning {
     /// Linux: up to the maxima of `tcp_wmem` and `tcp_rmem`.
     FollowWindow,
-    /// Beyond Linux's maxima of 4 and 6 MiB, and below them on a path of less than a millisecond, only as far as the path
-    /// holds data.
+    /// Beyond Linux's maxima of 4 and 6 MiB, and below them on a path of less than a millisecond, only as far
+    /// as the path holds data.
     #[default]
     FollowPath,
 }
@@ -26,10 +26,11 @@ const TUNED_MIN: u64 = 512 << 10;
 
 /// How far a send or receive buffer may follow the window.
 ///
-/// A buffer that follows a window that nothing limits feeds itself: on a path inside this host both grow until memory ends,
-/// and all of it is a queue. Up to `first`, Linux's own maximum, a buffer may follow; on a path of less than a
-/// millisecond, up to that share of it. Beyond that, only to `times` the bytes that the path holds, on such a short path
-/// twice: those delivered in `span`, for as long as the least round trip takes.
+/// A buffer that follows a window that nothing limits feeds itself: on a path inside this host both grow
+/// until memory ends, and all of it is a queue. Up to `first`, Linux's own maximum, a buffer may follow; on a
+/// path of less than a millisecond, up to that share of it. Beyond that, only to `times` the bytes that the
+/// path holds, on such a short path twice: those delivered in `span`, for as long as the least round trip
+/// takes.
 pub(crate) fn tuned_max(
     tuning: BufferTuning,
     first: u32,

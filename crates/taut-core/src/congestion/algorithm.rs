@@ -88,8 +88,8 @@ impl Algorithm {
         [Self::reno(), Self::cubic(), Self::bbr(), Self::dctcp(), Self::prague()]
     }
 
-    /// An algorithm of your own, with the default values of its parameters. [`Registry::add`](super::Registry::add)
-    /// does the same and also makes it available by name.
+    /// An algorithm of your own, with the default values of its parameters.
+    /// [`Registry::add`](super::Registry::add) does the same and also makes it available by name.
     ///
     /// # Errors
     /// [`AlgorithmError::Definition`].

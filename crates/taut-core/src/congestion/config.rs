@@ -8,7 +8,8 @@ use super::{Algorithm, Registry};
 pub struct CongestionConfig {
     /// Congestion control of new connections. Linux: `tcp_congestion_control`.
     pub control: Algorithm,
-    /// The algorithms available by name: the built-in ones and your own. Linux: `tcp_available_congestion_control`.
+    /// The algorithms available by name: the built-in ones and your own. Linux:
+    /// `tcp_available_congestion_control`.
     pub registry: Registry,
     /// Return to the initial window after an idle period. Linux: `tcp_slow_start_after_idle`.
     pub slow_start_after_idle: bool,

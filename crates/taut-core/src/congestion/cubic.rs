@@ -17,9 +17,9 @@ const BETA: u64 = 717;
 const SCALE: u64 = 1024;
 /// C = 0.4 (RFC 9438 §5.1), in 1024ths as in Linux: 0.4004.
 const C: u64 = 410;
-/// The increment is recomputed at least this often while cwnd stands still (Linux: 1/32 s), or once in the least round
-/// trip if that is shorter: on a path of 1 ms a whole epoch between two losses is shorter than 1/32 s, and the window
-/// would grow all along as it did at the epoch's first ACK.
+/// The increment is recomputed at least this often while cwnd stands still (Linux: 1/32 s), or once in the
+/// least round trip if that is shorter: on a path of 1 ms a whole epoch between two losses is shorter than
+/// 1/32 s, and the window would grow all along as it did at the epoch's first ACK.
 const REFRESH_MS: u32 = 1000 / 32;
 /// Segments per increment while no maximum is known: growth by at least 5 % per round trip. Linux.
 const COUNT_MAX_UNKNOWN: u32 = 20;
@@ -177,8 +177,8 @@ impl Controller for Cubic {
         ((u64::from(cwnd) * BETA / SCALE) as u32).max(MIN_SSTHRESH)
     }
 
-    /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so the curve is forgotten. The window
-    /// before the timeout is not: below it, W_est grows with α < 1 (§4.3).
+    /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so the curve is forgotten.
+    /// The window before the timeout is not: below it, W_est grows with α < 1 (§4.3).
     fn on_timeout(&mut self, _window: &mut Window) {
         *self = Self { undo_w_max: self.undo_w_max, cwnd_prior: self.cwnd_prior, ..Self::new() };
     }

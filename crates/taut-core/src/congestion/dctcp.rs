@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn dctcp_02_alpha_moves_once_a_window_by_a_sixteenth() {
-        // §3.3: α ← 15/16 · α + 1/16 · M, of 1: with M = 1/4 0.953, then 0.909, in 1024ths; the decrement is rounded down.
+        // §3.3: α ← 15/16 · α + 1/16 · M, of 1: with M = 1/4 0.953, then 0.909, in 1024ths; the decrement is
+        // rounded down.
         let mut cc = Dctcp::new();
         // The ACK that ends a window is the first one beyond what was sent when it began.
         for (number, alpha) in [(0, 1_024), (1, 976), (2, 931)] {

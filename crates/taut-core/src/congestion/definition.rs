@@ -1,6 +1,6 @@
-//! The definition of a congestion control: its name, its parameters, its demands on the connection, and how to make
-//! its state. The trait that it implements is in `controller.rs`. Called by `algorithm.rs` and `registry.rs`; the
-//! built-in algorithms are defined in the same way as a user's.
+//! The definition of a congestion control: its name, its parameters, its demands on the connection, and how
+//! to make its state. The trait that it implements is in `controller.rs`. Called by `algorithm.rs` and
+//! `registry.rs`; the built-in algorithms are defined in the same way as a user's.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -21,7 +21,8 @@ pub enum EcnUse {
     Classic,
     /// Always ECN, and the peer must report for every segment whether it was marked. RFC 8257 §3.2, RFC 9768.
     Precise,
-    /// Always accurate ECN, or none at all. ECT(1) assigns packets to a queue that marks early. RFC 9331, RFC 9768.
+    /// Always accurate ECN, or none at all. ECT(1) assigns packets to a queue that marks early. RFC 9331, RFC
+    /// 9768.
     L4s,
 }
 
@@ -64,8 +65,8 @@ pub struct Definition {
 type Maker = dyn Fn(&Params) -> Box<dyn Controller> + Send + Sync;
 
 impl Definition {
-    /// A congestion control with this name, for `TCP_CONGESTION`, `tcp_congestion_control` and `ss`: letters, digits,
-    /// `-` and `_`. `make` makes the state of a connection when it first sends data.
+    /// A congestion control with this name, for `TCP_CONGESTION`, `tcp_congestion_control` and `ss`: letters,
+    /// digits, `-` and `_`. `make` makes the state of a connection when it first sends data.
     #[must_use]
     pub fn new<C: Controller + 'static>(
         name: impl Into<Cow<'static, str>>,

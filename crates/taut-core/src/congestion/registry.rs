@@ -1,6 +1,6 @@
 //! The congestion controls of a stack by name: the built-in ones and the user's. A part of
-//! [`CongestionConfig`](super::CongestionConfig); `sysctl.rs`, sockets and the lab's scenarios look names up in it.
-//! Linux: `net.ipv4.tcp_available_congestion_control`.
+//! [`CongestionConfig`](super::CongestionConfig); `sysctl.rs`, sockets and the lab's scenarios look names up
+//! in it. Linux: `net.ipv4.tcp_available_congestion_control`.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -18,16 +18,16 @@ const UNSCALED: u8 = u8::MAX;
 /// Bytes of timestamps in every segment.
 const TIMESTAMPS_LEN: u16 = WireTimestamps::LEN as u16;
 
-/// Departures lie less than this far ahead. After hours of silence the 24 bits known of the last timestamp may look like
-/// one that does; then the next one is ahead by as much, and later than the last nevertheless.
+/// Departures lie less than this far ahead. After hours of silence the 24 bits known of the last timestamp
+/// may look like one that does; then the next one is ahead by as much, and later than the last nevertheless.
 const AHEAD_MAX_MS: u32 = 65_535;
 
 /// RFC 7323 timestamps, this side's view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timestamps {
     pub(crate) on: bool,
-    /// The lower 24 bits, lowest first, of the last timestamp sent if that was later than its time; else 0. That is what
-    /// fits beside `on`.
+    /// The lower 24 bits, lowest first, of the last timestamp sent if that was later than its time; else 0.
+    /// That is what fits beside `on`.
     ahead: [u8; 3],
     /// TS.Recent.
     pub(crate) recent: u32,
@@ -55,11 +55,12 @@ impl Timestamps {
         Self { on, offset, ..Self::default() }
     }
 
-    /// The option of a segment that is handed to the device at `now` and leaves at `leaves`, if timestamps are in use.
+    /// The option of a segment that is handed to the device at `now` and leaves at `leaves`, if timestamps
+    /// are in use.
     ///
-    /// No timestamp is earlier than one that was handed to the device before. A link that was told to hold a packet until
-    /// its departure may send it at once, as when a queue discipline is replaced, and the peer's PAWS would drop what
-    /// follows with the present time.
+    /// No timestamp is earlier than one that was handed to the device before. A link that was told to hold a
+    /// packet until its departure may send it at once, as when a queue discipline is replaced, and the peer's
+    /// PAWS would drop what follows with the present time.
     #[inline]
     pub(super) fn option(&mut self, now: Instant, leaves: Instant) -> Option<WireTimestamps> {
         let mut value = self.value(leaves);
@@ -138,7 +139,8 @@ impl Agreed {
         }
     }
 
-    /// The peer's SYN arrived with these options. From now on, an option is on if both sides offered it, else off.
+    /// The peer's SYN arrived with these options. From now on, an option is on if both sides offered it, else
+    /// off.
     pub(super) fn agree(&mut self, now: Instant, options: &TcpOptions) {
         match options.timestamps {
             Some(peer) if self.timestamps.on => self.timestamps.remember(now, peer.value),

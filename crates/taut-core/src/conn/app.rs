@@ -44,8 +44,8 @@ impl Conn {
         Self::note_written(cx, written)
     }
 
-    /// Takes as much from the front of `data` as there is room for, without a copy. Returns the write's number; `None`
-    /// if there was nothing to take.
+    /// Takes as much from the front of `data` as there is room for, without a copy. Returns the write's
+    /// number; `None` if there was nothing to take.
     ///
     /// # Errors
     ///
@@ -75,8 +75,8 @@ impl Conn {
         if written.bytes == 0 { Err(WriteError::WouldBlock) } else { Ok(written.bytes) }
     }
 
-    /// The next completed writes of [`write_bytes`](Self::write_bytes). If none is complete yet, the application is
-    /// notified once one is.
+    /// The next completed writes of [`write_bytes`](Self::write_bytes). If none is complete yet, the
+    /// application is notified once one is.
     pub(crate) fn poll_free(&mut self, cx: &mut StackCx<'_>) -> Poll<Option<Completion>> {
         self.tx.poll_free(cx.now, self.state == State::Closed, &mut cx.pool.holders)
     }
@@ -138,8 +138,8 @@ impl Conn {
         Ok(count)
     }
 
-    /// Moves at most `max` received bytes out, in the memory in which they arrived; none means the end of the stream,
-    /// unless `max` is 0.
+    /// Moves at most `max` received bytes out, in the memory in which they arrived; none means the end of the
+    /// stream, unless `max` is 0.
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ impl Conn {
     }
 
     fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
-        // The application will not write any more, but a task that waits for room must be woken to notice that.
+        // The application will not write any more, but a task that waits for room must be woken to notice
+        // that.
         self.news.writable |= self.tx.queue_fin();
         // If the handshake is not complete, the state changes at its end.
         if !self.is_open_early() && !self.is_accepted() {
@@ -147,7 +148,8 @@ impl Conn {
         }
     }
 
-    /// Both sides are done; the stack moves the remaining state into its TIME-WAIT table once the last ACK has left.
+    /// Both sides are done; the stack moves the remaining state into its TIME-WAIT table once the last ACK
+    /// has left.
     fn enter_time_wait(&mut self, _around: &mut StackCx<'_>) {
         self.news.ended = true;
         self.cancel_timers();

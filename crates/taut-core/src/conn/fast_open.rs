@@ -1,9 +1,9 @@
-//! TCP Fast Open in one connection: data in our SYN, or a connection that data in a SYN opened. RFC 7413 §4.2, with the
-//! behaviour of Linux 6.18; the pages under [`fast_open`](crate::fast_open) have the picture.
+//! TCP Fast Open in one connection: data in our SYN, or a connection that data in a SYN opened. RFC 7413
+//! §4.2, with the behaviour of Linux 6.18; the pages under [`fast_open`](crate::fast_open) have the picture.
 //!
-//! Data in our SYN stays unsent in the write queue. When the SYN-ACK comes, the part that it acknowledges is removed, and the
-//! rest leaves like any other data. So a peer that ignores the data, and a SYN that is retransmitted without it, need no
-//! code of their own.
+//! Data in our SYN stays unsent in the write queue. When the SYN-ACK comes, the part that it acknowledges is
+//! removed, and the rest leaves like any other data. So a peer that ignores the data, and a SYN that is
+//! retransmitted without it, need no code of their own.
 //!
 //! A connection that a SYN opened is in SYN-RECEIVED, and may be read, written and closed there.
 
@@ -21,7 +21,8 @@ use crate::fast_open::{Attempt, FastOpenFail, Lesson};
 use crate::ingress::Payload;
 use crate::words::{ConnError, WriteError, seq};
 
-/// The option space that is left free in a SYN with data, whatever its options take. Linux: `MAX_TCP_OPTION_SPACE`.
+/// The option space that is left free in a SYN with data, whatever its options take. Linux:
+/// `MAX_TCP_OPTION_SPACE`.
 const OPTION_SPACE: u16 = 40;
 /// Consecutive timeouts after which a path is suspected to be a black hole.
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
@@ -268,8 +269,8 @@ impl Conn {
 
     // ---- black holes ----
 
-    /// The last of so many consecutive timeouts, or the one that ends the connection: the path may drop what follows a SYN
-    /// with data. Linux: `tcp_fastopen_active_detect_blackhole`.
+    /// The last of so many consecutive timeouts, or the one that ends the connection: the path may drop what
+    /// follows a SYN with data. Linux: `tcp_fastopen_active_detect_blackhole`.
     pub(super) fn suspect_syn_data(&mut self, timeouts: u8, is_last: bool) {
         let suspects = timeouts == BLACK_HOLE_TIMEOUTS || (timeouts < BLACK_HOLE_TIMEOUTS && is_last);
         if suspects && let Some(fast_open) = self.fast_open_mut() {
@@ -277,7 +278,8 @@ impl Conn {
         }
     }
 
-    /// A RST that is not exactly in sequence, before any data: a device on the path may have missed the data in the SYN.
+    /// A RST that is not exactly in sequence, before any data: a device on the path may have missed the data
+    /// in the SYN.
     pub(super) fn suspect_reset(&mut self) {
         if self.state == State::Established
             && self.rx.received().1 == 0
@@ -287,8 +289,9 @@ impl Conn {
         }
     }
 
-    /// A client's connection ends, and its peer's FIN has arrived without what precedes it: the path may drop what follows a
-    /// SYN with data. Linux: `tcp_fastopen_active_disable_ofo_check`, when a socket is destroyed.
+    /// A client's connection ends, and its peer's FIN has arrived without what precedes it: the path may drop
+    /// what follows a SYN with data. Linux: `tcp_fastopen_active_disable_ofo_check`, when a socket is
+    /// destroyed.
     pub(super) fn suspect_early_fin(&mut self) {
         if self.rx.has_early_fin()
             && let Some(fast_open) = self.fast_open_mut()

@@ -3,18 +3,18 @@
 //!
 //! # Problem
 //!
-//! A SYN costs its sender one packet, and may come from anywhere. A connection has buffers, timers and a congestion
-//! control, none of which is used before the peer has answered.
+//! A SYN costs its sender one packet, and may come from anywhere. A connection has buffers, timers and a
+//! congestion control, none of which is used before the peer has answered.
 //!
 //! # Rule
 //!
-//! Until then a listener keeps the terms of the handshake (what both ends offered, both initial sequence numbers, the
-//! window of the SYN) and the state of its retransmission. [`HalfOpen::connection`] makes the connection out of them, exactly
-//! as it would have been had it been made for the SYN.
+//! Until then a listener keeps the terms of the handshake (what both ends offered, both initial sequence
+//! numbers, the window of the SYN) and the state of its retransmission. [`HalfOpen::connection`] makes the
+//! connection out of them, exactly as it would have been had it been made for the SYN.
 //!
-//! Repeated SYNs and timeouts change the entry alone. For any other segment the connection is made, takes the segment, and is
-//! kept only if that has completed the handshake; so the checks of §3.10.7.4 stand once, in `arrival.rs`. What a segment
-//! that does not complete it can change is in [`HalfOpen::remember`].
+//! Repeated SYNs and timeouts change the entry alone. For any other segment the connection is made, takes the
+//! segment, and is kept only if that has completed the handshake; so the checks of §3.10.7.4 stand once, in
+//! `arrival.rs`. What a segment that does not complete it can change is in [`HalfOpen::remember`].
 //!
 //! A SYN whose data is accepted (TCP Fast Open) makes the connection at once, and so do two SYNs that cross.
 
@@ -52,7 +52,8 @@ pub(crate) struct HalfOpen {
     window: u16,
     syns: Syns,
     ecn: HalfAgreed,
-    /// The first SYN-ACK carries a cookie for TCP Fast Open, in the experimental option or in the standard one.
+    /// The first SYN-ACK carries a cookie for TCP Fast Open, in the experimental option or in the standard
+    /// one.
     pub(crate) gives_cookie: Option<bool>,
     /// A SYN-ACK must leave.
     pub(crate) syn_ack_due: bool,

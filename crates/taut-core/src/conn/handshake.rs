@@ -1,6 +1,6 @@
 //! The handshake: a connection is made, SYNs are exchanged, and both ends agree on their terms; or another
-//! stack has done all that, and the connection continues here.
-//! RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
+//! stack has done all that, and the connection continues here. RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and
+//! §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
 
 use core::net::SocketAddr;
 
@@ -26,7 +26,8 @@ const ECHO_TICK: Duration = Duration::from_millis(1);
 pub(super) struct Handshake {
     /// Our initial sequence number: that of our SYN.
     isn: u32,
-    /// When the first SYN left, in µs, wrapping after 71 minutes: for the first RTT sample, and the user's timeout.
+    /// When the first SYN left, in µs, wrapping after 71 minutes: for the first RTT sample, and the user's
+    /// timeout.
     sent_at_us: u32,
 }
 
@@ -150,7 +151,8 @@ impl Conn {
         conn
     }
 
-    /// A flow that the application has accepted: it holds the connection from now on, and the SYN-ACK is about to leave.
+    /// A flow that the application has accepted: it holds the connection from now on, and the SYN-ACK is
+    /// about to leave.
     pub(crate) fn accepted(
         cx: &mut StackCx<'_>,
         birth: &Birth<'_>,
@@ -190,8 +192,8 @@ impl Conn {
         conn
     }
 
-    /// Takes the peer's SYN, which arrived in a packet with the ECN field `mark`: from now on, the options that
-    /// both ends offered are agreed on.
+    /// Takes the peer's SYN, which arrived in a packet with the ECN field `mark`: from now on, the options
+    /// that both ends offered are agreed on.
     pub(super) fn agree(&mut self, cx: &StackCx<'_>, syn: &TcpHeader, mark: Mark) {
         let wanted = self.tx.congestion().algorithm().ecn();
         if let Some(ecn) = self.ecn().on_syn(&cx.config.ecn, wanted, syn, mark) {
@@ -231,7 +233,8 @@ impl Conn {
         } else if self.syns.retries > 0 && !self.is_fast_child() {
             // The timestamp knows (RFC 7323 §4.3), as far as it is plausible.
             let echoed = self.timestamp_rtt(cx, header).filter(|&rtt| rtt <= waited + ECHO_TICK);
-            // An echo of the first SYN shows that none was lost, only late (Linux: `tcp_try_undo_spurious_syn`).
+            // An echo of the first SYN shows that none was lost, only late (Linux:
+            // `tcp_try_undo_spurious_syn`).
             let late = echoed.is_some_and(|rtt| rtt + ECHO_TICK >= waited);
             let timeouts = if late { 0 } else { self.syns.retries };
             self.tx.on_repeated_syn(&self.send_cx(cx), timeouts, echoed);
@@ -248,7 +251,8 @@ impl Conn {
         self.arm_keepalive(cx);
     }
 
-    /// Whether this is a retransmission of the SYN that we answered already, or the peer's own SYN crossing ours.
+    /// Whether this is a retransmission of the SYN that we answered already, or the peer's own SYN crossing
+    /// ours.
     pub(super) fn is_same_syn(&self, header: &TcpHeader) -> bool {
         header.flags.contains(TcpFlags::SYN)
             && !header.flags.contains(TcpFlags::RST)

@@ -30,8 +30,8 @@ impl Conn {
         }
     }
 
-    /// A router could not forward a packet of ours because of its size: segments are smaller from now on, and larger
-    /// ones in flight are retransmitted.
+    /// A router could not forward a packet of ours because of its size: segments are smaller from now on, and
+    /// larger ones in flight are retransmitted.
     pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
         // A SYN is never too big.
         if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
@@ -39,8 +39,8 @@ impl Conn {
         }
     }
 
-    /// The destination is unreachable. This is fatal while connecting; later the error may be temporary: the timeouts
-    /// decide, and the application may ask (RFC 9293 §3.9.2.2). Linux: `sk_err_soft`.
+    /// The destination is unreachable. This is fatal while connecting; later the error may be temporary: the
+    /// timeouts decide, and the application may ask (RFC 9293 §3.9.2.2). Linux: `sk_err_soft`.
     pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
         // A connection that a SYN opened may be in use already.
         let begins = matches!(self.state, State::SynSent | State::SynReceived) && !self.is_fast_child();

@@ -160,10 +160,11 @@ pub struct ConnInfo {
     pub total_retrans: u64,
     /// Bytes below TCP, overhead included: outstanding tickets.
     pub wmem_alloc: u32,
-    /// The rule of the small queue that holds: `measured`, `delivered`, `rate-scaled`, `fixed` or `off` (`taut.tsq`).
+    /// The rule of the small queue that holds: `measured`, `delivered`, `rate-scaled`, `fixed` or `off`
+    /// (`taut.tsq`).
     pub tsq_rule: &'static str,
-    /// What may be below TCP by that rule. `measured`: payload of all connections of the stack. Else bytes of this
-    /// connection, overhead included, for its next full packet. `None` if there is no limit.
+    /// What may be below TCP by that rule. `measured`: payload of all connections of the stack. Else bytes of
+    /// this connection, overhead included, for its next full packet. `None` if there is no limit.
     pub tsq_limit: Option<u64>,
     /// The completion time, once it was measured. By `delivered` above a link that paces: how late the stack
     /// may look, if it was late.

@@ -169,7 +169,8 @@ impl Conn {
         (self.listener != ListenerId::NONE).then_some(self.listener)
     }
 
-    /// The most payload bytes of a segment now: fewer while SACK blocks or counts of marks take room in the header.
+    /// The most payload bytes of a segment now: fewer while SACK blocks or counts of marks take room in the
+    /// header.
     pub(crate) fn mss(&self) -> u32 {
         let marks = self.extras.as_ref().map_or(0, |extras| extras.ecn.option_len(self.beside()));
         let options = self.sack_blocks_len() + marks;

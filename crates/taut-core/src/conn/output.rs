@@ -58,7 +58,8 @@ impl Conn {
             }
         }
         if core::mem::take(&mut self.flags.window_probe_due) {
-            // The position below una: the peer must answer, and the segment carries no data that it could refuse.
+            // The position below una: the peer must answer, and the segment carries no data that it could
+            // refuse.
             let seq = self.tx.una() - 1;
             return Some(self.bare(cx, TcpFlags::ACK, seq, Output::WindowProbe));
         }
@@ -189,7 +190,8 @@ impl Conn {
         self.without_payload(cx, header, stamp.mark, output)
     }
 
-    /// The ACK of the data that arrived before the peer's marks changed (RFC 8257 §3.2). Another ACK must follow it.
+    /// The ACK of the data that arrived before the peer's marks changed (RFC 8257 §3.2). Another ACK must
+    /// follow it.
     fn ack_of(&mut self, cx: &mut StackCx<'_>, turn: Turn) -> Segment {
         let segment = self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack);
         let behind = self.rx.nxt().saturating_sub(turn.ack);
@@ -273,8 +275,9 @@ impl Conn {
         self.tx.resume();
     }
 
-    /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign of
-    /// congestion. It is sent after the next ACK, completion or timeout, not immediately, because the queue is full.
+    /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign
+    /// of congestion. It is sent after the next ACK, completion or timeout, not immediately, because the
+    /// queue is full.
     pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if !matches!(ticket.output, Output::Data(_)) || !self.may_take_back(ticket) {
             // Treated as lost in the network: an ACK repeated immediately would meet the same full queue.
@@ -291,8 +294,9 @@ impl Conn {
         }
     }
 
-    /// Data that was followed by other data still counts as sent: if the device did not take it, recovery will find it
-    /// lost. What was noted about it has been built upon since: departures, and how often its parts were retransmitted.
+    /// Data that was followed by other data still counts as sent: if the device did not take it, recovery
+    /// will find it lost. What was noted about it has been built upon since: departures, and how often its
+    /// parts were retransmitted.
     fn may_take_back(&self, ticket: &TxTicket) -> bool {
         match ticket.output {
             Output::Data(SendKind::New) => ticket.end == self.tx.nxt(),

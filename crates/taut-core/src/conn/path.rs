@@ -1,6 +1,6 @@
-//! How large segments may be, from reports of routers, results of probes and suspected black holes.
-//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::size::path_mtu). Called after an
-//! ICMP error, an ACK or a timeout, and before data leaves.
+//! How large segments may be, from reports of routers, results of probes and suspected black holes. RFC 1191,
+//! RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::size::path_mtu). Called
+//! after an ICMP error, an ACK or a timeout, and before data leaves.
 
 use super::state::State;
 use super::{Conn, StackCx};
@@ -53,8 +53,8 @@ impl Conn {
         }
     }
 
-    /// The link carries packets of this size from now on. Segments become smaller at once, and larger again if they had been
-    /// agreed on. Linux: `tcp_current_mss`.
+    /// The link carries packets of this size from now on. Segments become smaller at once, and larger again
+    /// if they had been agreed on. Linux: `tcp_current_mss`.
     pub(crate) fn on_link_mtu(&mut self, mtu: u16) {
         if self.state == State::Closed {
             return;
@@ -92,7 +92,8 @@ impl Conn {
         }
     }
 
-    /// Before data leaves: forgets expired reports of routers, and begins a search if the settings require one.
+    /// Before data leaves: forgets expired reports of routers, and begins a search if the settings require
+    /// one.
     pub(super) fn update_path(&mut self, cx: &StackCx<'_>) {
         let always = cx.config.mtu.probing == MtuProbing::Always;
         if self.known_path().is_none() && !always {

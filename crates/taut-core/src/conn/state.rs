@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// State of a connection. A connection is never in LISTEN, because a listener is a type of its own. In TIME-WAIT it
-/// stays only until its last ACK has left; then a small table entry takes its place.
+/// State of a connection. A connection is never in LISTEN, because a listener is a type of its own. In
+/// TIME-WAIT it stays only until its last ACK has left; then a small table entry takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are RFC 9293's")]
 pub enum State {

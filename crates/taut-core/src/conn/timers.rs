@@ -1,8 +1,8 @@
-//! Deadlines of a connection: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up.
-//! RFC 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has passed.
+//! Deadlines of a connection: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up. RFC
+//! 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has passed.
 //!
-//! Loss recovery ([`recovery`](crate::recovery)) and the delayed ACK have timers of their own; this file combines
-//! all of them into one deadline.
+//! Loss recovery ([`recovery`](crate::recovery)) and the delayed ACK have timers of their own; this file
+//! combines all of them into one deadline.
 
 use super::state::State;
 use super::{Conn, StackCx};
@@ -13,15 +13,18 @@ use crate::words::{ConnError, Duration, Instant};
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
 const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 
-/// Attempts for a connection that nobody holds, when the setting is 0. Linux: `tcp_orphan_retries`, "about 100 s".
+/// Attempts for a connection that nobody holds, when the setting is 0. Linux: `tcp_orphan_retries`, "about
+/// 100 s".
 const ORPHAN_RETRIES: u8 = 8;
 
 /// Deadlines of one connection.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
+    /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a
+    /// time.
     phase: Instant,
-    /// When the last segment from the peer arrived; while window probes are unanswered, when the first of them left.
+    /// When the last segment from the peer arrived; while window probes are unanswered, when the first of
+    /// them left.
     arrived: Instant,
     /// Unanswered zero-window or keepalive probes, and attempts to send that a queue of this host dropped.
     unanswered: u8,
@@ -107,8 +110,8 @@ impl Conn {
         let TimedOut { since, timeouts, waited } = timed_out;
         cx.counters.tcp_timeouts += 1;
         self.timers.timeouts = self.timers.timeouts.wrapping_add(1);
-        // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive. But nobody
-        // waits for the data of an orphan.
+        // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is
+        // alive. But nobody waits for the data of an orphan.
         let answers =
             self.tx.window_bytes() == 0 && cx.now.since(self.timers.arrived) <= cx.config.recovery.rto_max;
         if answers && !self.flags.orphan {
@@ -153,15 +156,15 @@ impl Conn {
         if self.flags.orphan { Self::orphan_retries(cx, waited) } else { cx.config.tcp.retries2 }
     }
 
-    /// When the user timeout ends the wait for an answer to retransmissions: it does not wait for the next of these
-    /// (Linux: `tcp_clamp_rto_to_user_timeout`).
+    /// When the user timeout ends the wait for an answer to retransmissions: it does not wait for the next of
+    /// these (Linux: `tcp_clamp_rto_to_user_timeout`).
     fn give_up_at(&self) -> Instant {
         let Some(timeout) = self.user_timeout() else { return Instant::NEVER };
         self.tx.recovery().first_timeout_at().map_or(Instant::NEVER, |since| since + timeout)
     }
 
-    /// How often the data of a connection that nobody holds is sent again, or its peer's window probed, when `waited` was the
-    /// time before this attempt. Linux: `tcp_orphan_retries`.
+    /// How often the data of a connection that nobody holds is sent again, or its peer's window probed, when
+    /// `waited` was the time before this attempt. Linux: `tcp_orphan_retries`.
     fn orphan_retries(cx: &StackCx<'_>, waited: Duration) -> u8 {
         match cx.config.tcp.orphan_retries {
             0 if waited < cx.config.recovery.rto_max => ORPHAN_RETRIES,
@@ -169,7 +172,8 @@ impl Conn {
         }
     }
 
-    /// Whether nobody holds the connection, and there are too many such ones, or no memory. Linux: `tcp_out_of_resources`.
+    /// Whether nobody holds the connection, and there are too many such ones, or no memory. Linux:
+    /// `tcp_out_of_resources`.
     fn must_go(&self, cx: &StackCx<'_>) -> bool {
         self.flags.orphan && cx.pool.budget.is_too_much(self.tx.queued())
     }
@@ -238,7 +242,8 @@ impl Conn {
         }
     }
 
-    /// Data leaves. While this host drops what is handed out, the timer stays: it says when the next attempt counts.
+    /// Data leaves. While this host drops what is handed out, the timer stays: it says when the next attempt
+    /// counts.
     pub(super) fn cancel_unneeded_probe(&mut self) {
         if self.timers.unanswered == 0 {
             self.cancel_window_probe();
@@ -269,8 +274,9 @@ impl Conn {
         self.arm_window_probe(cx);
     }
 
-    /// An attempt that nothing has answered yet. Ends the connection, and returns false, if there were too many. A peer that
-    /// answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does not is gone.
+    /// An attempt that nothing has answered yet. Ends the connection, and returns false, if there were too
+    /// many. A peer that answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does
+    /// not is gone.
     fn count_attempt(&mut self, cx: &mut StackCx<'_>) -> bool {
         let asked = self.timers.unanswered > 0;
         let since = asked.then_some(self.timers.arrived);
@@ -279,8 +285,8 @@ impl Conn {
         let base = self.tx.recovery().rto(&cx.config.recovery).max(WINDOW_PROBE_MIN);
         let backoff = self.timers.window_probe_backoff;
         let waited = backed_off(base, backoff, rto_max);
-        // A peer that answers and keeps its window closed does not keep a connection that nobody holds for ever. Linux:
-        // `tcp_probe_timer`.
+        // A peer that answers and keeps its window closed does not keep a connection that nobody holds for
+        // ever. Linux: `tcp_probe_timer`.
         let over = self.flags.orphan && waited >= rto_max && backoff >= cx.config.tcp.orphan_retries;
         if self.must_go(cx) {
             self.abort_for_memory(cx);
@@ -297,10 +303,10 @@ impl Conn {
         true
     }
 
-    /// A queue of this host dropped new data, and nothing is in flight: tries again, each time after twice as long. The
-    /// attempts count like probes of a closed window (Linux: `icsk_probes_out`), so a host that never lets anything out
-    /// ends the connection. An attempt in between, because the application writes more, is none that counts: a busy writer
-    /// would use up all of them within a millisecond.
+    /// A queue of this host dropped new data, and nothing is in flight: tries again, each time after twice as
+    /// long. The attempts count like probes of a closed window (Linux: `icsk_probes_out`), so a host that
+    /// never lets anything out ends the connection. An attempt in between, because the application writes
+    /// more, is none that counts: a busy writer would use up all of them within a millisecond.
     pub(super) fn retry_dropped(&mut self, cx: &mut StackCx<'_>) {
         if self.timers.phase != Instant::NEVER {
             return;
@@ -405,14 +411,16 @@ impl Conn {
         self.set_keepalive_at(cx.now + keepalive.interval);
     }
 
-    /// FIN-WAIT-2 after the application has released the connection ends by a timer. Linux: `tcp_fin_timeout`.
+    /// FIN-WAIT-2 after the application has released the connection ends by a timer. Linux:
+    /// `tcp_fin_timeout`.
     pub(super) fn arm_fin_wait(&mut self, cx: &StackCx<'_>) {
         if self.state == State::FinWait2 && !self.flags.held {
             self.timers.phase = cx.now + cx.config.tcp.fin_timeout;
         }
     }
 
-    /// Whether a challenge ACK may leave now; they are rate-limited because any host can provoke them (RFC 5961 §10).
+    /// Whether a challenge ACK may leave now; they are rate-limited because any host can provoke them (RFC
+    /// 5961 §10).
     pub(super) fn may_challenge(&mut self, cx: &StackCx<'_>) -> bool {
         let now_ms = (cx.now.as_millis() as u32).max(1);
         let least = cx.config.tcp.invalid_ratelimit.as_millis() as u32;

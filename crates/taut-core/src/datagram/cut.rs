@@ -1,5 +1,6 @@
-//! How a message becomes packets: one, a super-packet for a device that cuts it, datagrams that are cut here, or fragments.
-//! RFC 768, RFC 791 §3.2, RFC 8200 §4.5; Linux: `UDP_SEGMENT` (4.18), `IP_MTU_DISCOVER`. Pure; called by a send.
+//! How a message becomes packets: one, a super-packet for a device that cuts it, datagrams that are cut here,
+//! or fragments. RFC 768, RFC 791 §3.2, RFC 8200 §4.5; Linux: `UDP_SEGMENT` (4.18), `IP_MTU_DISCOVER`. Pure;
+//! called by a send.
 
 use taut_wire::{fragment, udp};
 

@@ -1,10 +1,10 @@
 //! Errors of datagram sockets, and what ICMP messages mean to them.
 //! Origin: Linux's tables `icmp_err_convert` (IPv4) and `icmpv6_err_convert`; RFC 1122 §4.1.3.3.
 //!
-//! **Rule.** A *hard* error ends what the socket tries, such as "no such port": a connected socket gets it from its next
-//! call. A *soft* one, such as "no route", may pass, and is not reported. A socket that asked for `IP_RECVERR` gets all of
-//! them, connected or not. A socket that is not connected gets none otherwise: it would not know which of its peers is
-//! meant.
+//! **Rule.** A *hard* error ends what the socket tries, such as "no such port": a connected socket gets it
+//! from its next call. A *soft* one, such as "no route", may pass, and is not reported. A socket that asked
+//! for `IP_RECVERR` gets all of them, connected or not. A socket that is not connected gets none otherwise:
+//! it would not know which of its peers is meant.
 
 use core::net::{IpAddr, SocketAddr};
 

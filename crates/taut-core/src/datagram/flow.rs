@@ -1,8 +1,9 @@
-//! The state of a socket that belongs to a flow of a filter: whether the application has decided, and when it was last used.
-//! taut's own. Kept by a socket, changed by `stack/datagrams/flows.rs`.
+//! The state of a socket that belongs to a flow of a filter: whether the application has decided, and when it
+//! was last used. taut's own. Kept by a socket, changed by `stack/datagrams/flows.rs`.
 //!
-//! **Rule.** A flow is a connected socket from its first datagram on. Until it is decided, the application has no name for the
-//! socket, so no call reaches it; its receive queue is the one in which the first datagrams wait.
+//! **Rule.** A flow is a connected socket from its first datagram on. Until it is decided, the application
+//! has no name for the socket, so no call reaches it; its receive queue is the one in which the first
+//! datagrams wait.
 
 use crate::words::{Duration, Instant, ListenerId};
 
@@ -29,7 +30,8 @@ pub(crate) struct FlowPart {
     pub(crate) used: Instant,
     /// When that is looked at next.
     pub(crate) look_at: Instant,
-    /// The first eight bytes of the latest datagram behind its IP header, which an ICMP error quotes (RFC 792).
+    /// The first eight bytes of the latest datagram behind its IP header, which an ICMP error quotes (RFC
+    /// 792).
     pub(crate) quote: [u8; 8],
 }
 

@@ -59,8 +59,8 @@ impl Inbox {
         self.queue.is_empty()
     }
 
-    /// Whether a datagram that arrives now is taken; else it is counted as dropped. One is always taken, however small
-    /// the limit is.
+    /// Whether a datagram that arrives now is taken; else it is counted as dropped. One is always taken,
+    /// however small the limit is.
     pub(crate) fn has_room(&mut self) -> bool {
         let has_room = self.memory <= self.limit as usize;
         self.drops += u64::from(!has_room);

@@ -1,5 +1,6 @@
-//! Sockets that send and receive datagrams: UDP (RFC 768), and ping (Linux: `IPPROTO_ICMP` with `SOCK_DGRAM`), whose port is
-//! the identifier of its echo requests. Called by `stack/datagrams/`, which joins them to the link.
+//! Sockets that send and receive datagrams: UDP (RFC 768), and ping (Linux: `IPPROTO_ICMP` with
+//! `SOCK_DGRAM`), whose port is the identifier of its echo requests. Called by `stack/datagrams/`, which
+//! joins them to the link.
 //!
 //! ```text
 //!   application ── send ──▶ cut.rs ──▶ outbox.rs ──▶ link        what waits or is in the device counts against SO_SNDBUF
@@ -9,12 +10,14 @@
 //!                                          groups.rs: which sockets have joined which groups of multicast
 //! ```
 //!
-//! **Problem.** A datagram socket has no acknowledgements: whatever it is given must be sent or dropped, and whatever
-//! arrives must be taken or dropped. So both directions are bounded in memory, and the drop is counted.
+//! **Problem.** A datagram socket has no acknowledgements: whatever it is given must be sent or dropped, and
+//! whatever arrives must be taken or dropped. So both directions are bounded in memory, and the drop is
+//! counted.
 //!
-//! **Rule.** A datagram counts its bytes and [`OVERHEAD_BYTES`]. A send that finds `SO_SNDBUF` used up waits; what was sent
-//! counts until its ticket comes back, as `sk_wmem_alloc` does, so a socket holds no more in the device than its buffer.
-//! A datagram that arrives is taken while no more than `SO_RCVBUF` waits, and dropped otherwise.
+//! **Rule.** A datagram counts its bytes and [`OVERHEAD_BYTES`]. A send that finds `SO_SNDBUF` used up waits;
+//! what was sent counts until its ticket comes back, as `sk_wmem_alloc` does, so a socket holds no more in
+//! the device than its buffer. A datagram that arrives is taken while no more than `SO_RCVBUF` waits, and
+//! dropped otherwise.
 
 pub(crate) mod cut;
 mod error;

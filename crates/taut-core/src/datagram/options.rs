@@ -1,4 +1,5 @@
-//! What an application says about a datagram socket and about each datagram, by Linux's names; and what it is told.
+//! What an application says about a datagram socket and about each datagram, by Linux's names; and what it is
+//! told.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -9,15 +10,16 @@ use crate::words::{DatagramId, Instant};
 pub enum DatagramKind {
     /// UDP.
     Udp,
-    /// Echo requests and their replies, of ICMP or ICMPv6. A datagram is an ICMP message, its port is 0; the stack writes
-    /// the identifier, which is the socket's port, and the checksum.
+    /// Echo requests and their replies, of ICMP or ICMPv6. A datagram is an ICMP message, its port is 0; the
+    /// stack writes the identifier, which is the socket's port, and the checksum.
     Ping,
-    /// The other side of it: an echo flow that [came in](crate::Stack::incoming). It receives requests, and sends replies. A
-    /// datagram is an ICMP message; the stack writes its type, identifier and checksum.
+    /// The other side of it: an echo flow that [came in](crate::Stack::incoming). It receives requests, and
+    /// sends replies. A datagram is an ICMP message; the stack writes its type, identifier and checksum.
     Echo,
 }
 
-/// What happens to a datagram that is larger than the path's MTU. Linux: `IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`.
+/// What happens to a datagram that is larger than the path's MTU. Linux: `IP_MTU_DISCOVER`,
+/// `IPV6_MTU_DISCOVER`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuDiscovery {
     /// It is fragmented, and routers may fragment others (DF is not set). `IP_PMTUDISC_DONT`.
@@ -94,7 +96,8 @@ pub struct SendMeta {
     pub tos: Option<u8>,
     /// The source address, of a socket that is bound to none. Linux: `IP_PKTINFO`.
     pub src: Option<IpAddr>,
-    /// The payload is several datagrams of so many bytes, the last one possibly shorter. Linux: `UDP_SEGMENT`.
+    /// The payload is several datagrams of so many bytes, the last one possibly shorter. Linux:
+    /// `UDP_SEGMENT`.
     pub segment: Option<u16>,
     /// The earliest time at which it may leave. Linux: `SCM_TXTIME`.
     pub departure: Option<Instant>,

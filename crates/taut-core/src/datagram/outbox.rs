@@ -1,9 +1,9 @@
 //! Packets of a socket that wait for the link, and the bytes of those that are below the stack.
 //! Linux: `sk_wmem_alloc`, `sock_wait_for_wmem`, `sock_writeable`. Owned by a socket.
 //!
-//! **Rule.** A packet counts from the call that sent it until its ticket comes back. A call finds room while less than
-//! `SO_SNDBUF` counts. One that found none is told when half of it is free: a wake-up for each packet would cost more
-//! than the packet.
+//! **Rule.** A packet counts from the call that sent it until its ticket comes back. A call finds room while
+//! less than `SO_SNDBUF` counts. One that found none is told when half of it is free: a wake-up for each
+//! packet would cost more than the packet.
 
 use alloc::collections::VecDeque;
 use core::net::IpAddr;

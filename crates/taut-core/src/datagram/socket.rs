@@ -1,5 +1,5 @@
-//! One datagram socket: where it is bound and connected, what waits in both directions, and the error that its next call
-//! returns. Held by `table.rs`.
+//! One datagram socket: where it is bound and connected, what waits in both directions, and the error that
+//! its next call returns. Held by `table.rs`.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

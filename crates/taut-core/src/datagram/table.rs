@@ -1,9 +1,9 @@
 //! All datagram sockets of a stack: by name, by what they receive, and by port.
 //! Linux: `udp_table`, `__udp4_lib_lookup`. Called by `stack/datagrams/`.
 //!
-//! **Rule.** A packet goes to the socket that is connected to its sender; else to the one that is bound to its
-//! destination; else to the one that is bound to its port at any address, `::` after `0.0.0.0`. Each step is one look into a
-//! hash table with a secret key, because strangers choose addresses and ports.
+//! **Rule.** A packet goes to the socket that is connected to its sender; else to the one that is bound to
+//! its destination; else to the one that is bound to its port at any address, `::` after `0.0.0.0`. Each step
+//! is one look into a hash table with a secret key, because strangers choose addresses and ports.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -39,7 +39,8 @@ pub(crate) struct Table {
     generation: u32,
     by_key: HashTable<u32>,
     hasher: SipHasher13,
-    /// The sockets that are bound to a port: one, or one for each address. Those of flows are bound to nothing of ours.
+    /// The sockets that are bound to a port: one, or one for each address. Those of flows are bound to
+    /// nothing of ours.
     by_port: BTreeMap<(DatagramKind, u16), Vec<u32>>,
     /// The sockets of flows.
     flows: u32,

@@ -2,22 +2,22 @@
 //! RFC 9768: §3.1 for SYNs, §3.2.2 for the ACE field; the option (§3.2.3) is in `option.rs`.
 //! Called by `ecn/mod.rs`. The meaning of the peer's counts for our packets is in `feedback.rs`.
 //!
-//! **Problem.** ECE reports a mark, but only one per round trip. DCTCP's echo reports every mark, but only while
-//! no ACK is lost, and only to a peer that is configured for it.
+//! **Problem.** ECE reports a mark, but only one per round trip. DCTCP's echo reports every mark, but only
+//! while no ACK is lost, and only to a peer that is configured for it.
 //!
-//! **Rule.** The receiver counts marked packets, and the flags AE, CWR and ECE carry the low three bits of the
-//! count: the ACE field (`ace.rs`). The AccECN option, which counts bytes, shows whether those bits wrapped
-//! between two ACKs.
+//! **Rule.** The receiver counts marked packets, and the flags AE, CWR and ECE carry the low three bits of
+//! the count: the ACE field (`ace.rs`). The AccECN option, which counts bytes, shows whether those bits
+//! wrapped between two ACKs.
 //!
 //! **Broken paths.** A path that changes SYNs, the field or the option will change them again. After signs of
-//! such a path, our packets are no longer marked as ECN-capable (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or the option is
-//! ignored (§3.2.3.2.4). Arriving marks are counted and reported in any case (§3.1.5).
+//! such a path, our packets are no longer marked as ECN-capable (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or the
+//! option is ignored (§3.2.3.2.4). Arriving marks are counted and reported in any case (§3.1.5).
 //!
 //! **Segmentation.** All segments of a super-packet may carry one ACE field. But a device that cuts it by the
-//! rules of RFC 3168 takes the middle bit for CWR and leaves it on the first segment only; Linux does so below
-//! a TUN device, with and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment
-//! each (§3.3.4): [`needs_single_segments`](Accurate::needs_single_segments). The bit is clear at first, and
-//! changes only if the peer's packets are marked.
+//! rules of RFC 3168 takes the middle bit for CWR and leaves it on the first segment only; Linux does so
+//! below a TUN device, with and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one
+//! segment each (§3.3.4): [`needs_single_segments`](Accurate::needs_single_segments). The bit is clear at
+//! first, and changes only if the peer's packets are marked.
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
@@ -79,7 +79,8 @@ impl Accurate {
         }
     }
 
-    /// A SYN that requests accurate ECN arrived with this mark. §3.2.2.2: the SYN-ACK reports it; it is not counted.
+    /// A SYN that requests accurate ECN arrived with this mark. §3.2.2.2: the SYN-ACK reports it; it is not
+    /// counted.
     pub(super) const fn server(syn: Mark) -> Self {
         Self::new(false, syn)
     }
@@ -91,8 +92,8 @@ impl Accurate {
         server
     }
 
-    /// All that a server's SYN-ACKs and the peer's SYNs have changed: the mark of the latest SYN, and whether our packets
-    /// are not to be marked.
+    /// All that a server's SYN-ACKs and the peer's SYNs have changed: the mark of the latest SYN, and whether
+    /// our packets are not to be marked.
     pub(super) const fn handshake(&self) -> (Mark, bool) {
         (self.peer_syn, self.unmarked)
     }
@@ -119,8 +120,8 @@ impl Accurate {
         self.unmarked |= !flags.intersects(ace::ALL);
     }
 
-    /// The SYN-ACK arrived again, because its ACK was lost. The latest mark is reported (§3.1.5), and only one is
-    /// counted (§3.2.2.2). A SYN-ACK that does not agree to this kind of ECN is ignored.
+    /// The SYN-ACK arrived again, because its ACK was lost. The latest mark is reported (§3.1.5), and only
+    /// one is counted (§3.2.2.2). A SYN-ACK that does not agree to this kind of ECN is ignored.
     pub(super) fn on_repeated_syn_ack(&mut self, flags: TcpFlags, mark: Mark) {
         if !self.client || matches!(ace::of(flags), 0b000 | 0b001 | 0b111) {
             return;
@@ -141,8 +142,8 @@ impl Accurate {
         Stamp { flags, option: self.option.option(Carrier::SynAck { again }, beside), mark: Mark::NotEct }
     }
 
-    /// The segment that ends the handshake arrived at a server. `pure`: it is only an ACK, and its field reports the
-    /// mark of our SYN-ACK: table 4. Returns whether that was marked.
+    /// The segment that ends the handshake arrived at a server. `pure`: it is only an ACK, and its field
+    /// reports the mark of our SYN-ACK: table 4. Returns whether that was marked.
     pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) -> bool {
         self.peer.on_first_option(option);
         self.first_due = pure;

@@ -1,7 +1,6 @@
-//! The ACE field: the flags AE, CWR and ECE, read as one number of three bits.
-//! RFC 9768 §3.2.2, with its tables 2 to 4.
-//! Called by `negotiate.rs`, for requests and answers, and by `accurate.rs` and `feedback.rs`, to which it is the
-//! code of a mark during the handshake and a count afterwards.
+//! The ACE field: the flags AE, CWR and ECE, read as one number of three bits. RFC 9768 §3.2.2, with its
+//! tables 2 to 4. Called by `negotiate.rs`, for requests and answers, and by `accurate.rs` and `feedback.rs`,
+//! to which it is the code of a mark during the handshake and a count afterwards.
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -38,8 +37,8 @@ pub(super) const fn code(mark: Mark) -> u32 {
 /// The code of a mark by a queue. §3.2.2.2.
 pub(super) const MARKED: u32 = code(Mark::Ce);
 
-/// Whether a code says that our SYN or SYN-ACK arrived as it left, not ECN-capable. A path that changed that field
-/// may also change it on data (§3.2.2.3). Undefined codes say nothing (§3.1.3, table 4).
+/// Whether a code says that our SYN or SYN-ACK arrived as it left, not ECN-capable. A path that changed that
+/// field may also change it on data (§3.2.2.3). Undefined codes say nothing (§3.1.3, table 4).
 pub(super) const fn is_intact(code: u32) -> bool {
     !matches!(code, 0b011 | 0b100 | 0b110)
 }

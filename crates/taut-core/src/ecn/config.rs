@@ -51,13 +51,14 @@ pub enum EcnOptionUse {
 pub struct EcnConfig {
     /// What to request and what to accept. Linux: `tcp_ecn`.
     pub policy: EcnPolicy,
-    /// A SYN that requests ECN and is not answered is retransmitted without the request (RFC 3168 §6.1.1.1). Linux:
-    /// `tcp_ecn_fallback`.
+    /// A SYN that requests ECN and is not answered is retransmitted without the request (RFC 3168 §6.1.1.1).
+    /// Linux: `tcp_ecn_fallback`.
     pub fallback: bool,
-    /// When the option is sent. Linux: `tcp_ecn_option`; there, 2 means with every segment, and 6.18 has no 3.
+    /// When the option is sent. Linux: `tcp_ecn_option`; there, 2 means with every segment, and 6.18 has no
+    /// 3.
     pub option: EcnOptionUse,
-    /// With [`EcnOptionUse::Sparing`]: how often per round trip the option is sent at least; 0 for never. Linux:
-    /// `tcp_ecn_option_beacon`.
+    /// With [`EcnOptionUse::Sparing`]: how often per round trip the option is sent at least; 0 for never.
+    /// Linux: `tcp_ecn_option_beacon`.
     pub option_beacon: u8,
 }
 

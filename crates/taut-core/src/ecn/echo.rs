@@ -1,14 +1,14 @@
-//! Reporting marks to the peer by ECE: RFC 3168's echo, and DCTCP's.
-//! RFC 3168 §6.1.2 to §6.1.5; RFC 8257 §3.2, with Linux's details.
-//! Called by `ecn/mod.rs` if the handshake agreed on one of them; with RFC 9768 both ends count (`accurate.rs`).
+//! Reporting marks to the peer by ECE: RFC 3168's echo, and DCTCP's. RFC 3168 §6.1.2 to §6.1.5; RFC 8257
+//! §3.2, with Linux's details. Called by `ecn/mod.rs` if the handshake agreed on one of them; with RFC 9768
+//! both ends count (`accurate.rs`).
 //!
-//! **Problem.** A single flag must notify a sender that a queue marked its data, although ACKs are delayed and
-//! lost.
+//! **Problem.** A single flag must notify a sender that a queue marked its data, although ACKs are delayed
+//! and lost.
 //!
-//! **Rule.** RFC 3168: every segment carries ECE from the first mark on, until the sender answers with CWR; so
-//! no mark is lost, and all marks of a round trip count as one. DCTCP: the ECE flag of each ACK says whether the
-//! data that it acknowledges was marked. If the marking changes while data waits for a delayed ACK, an ACK for
-//! that data leaves first, a [`Turn`].
+//! **Rule.** RFC 3168: every segment carries ECE from the first mark on, until the sender answers with CWR;
+//! so no mark is lost, and all marks of a round trip count as one. DCTCP: the ECE flag of each ACK says
+//! whether the data that it acknowledges was marked. If the marking changes while data waits for a delayed
+//! ACK, an ACK for that data leaves first, a [`Turn`].
 
 use alloc::collections::VecDeque;
 
@@ -70,7 +70,8 @@ impl Echo {
                 urgency = if marked { Urgency::QuickData } else { Urgency::Data };
             }
         } else {
-            // RFC 3168 §6.1.3. The peer's window may be down to this one segment (Linux: acknowledged immediately).
+            // RFC 3168 §6.1.3. The peer's window may be down to this one segment (Linux: acknowledged
+            // immediately).
             self.on &= !answered;
             if marked && !self.on {
                 self.on = true;
@@ -80,7 +81,8 @@ impl Echo {
         if mark != Mark::NotEct {
             self.seen = true;
         } else if self.seen {
-            // Linux: an unmarked segment among marked ones is probably a retransmission, and its sender waits.
+            // Linux: an unmarked segment among marked ones is probably a retransmission, and its sender
+            // waits.
             urgency = Urgency::QuickData;
         }
         urgency
@@ -124,8 +126,8 @@ impl Echo {
         Stamp { flags: echo | answer, mark: self.mark(carrier), ..Stamp::NONE }
     }
 
-    /// RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions are marked as ECN-capable. DCTCP marks all its
-    /// packets, as in Linux, or the others would fare worse than data at a queue that marks.
+    /// RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions are marked as ECN-capable. DCTCP marks
+    /// all its packets, as in Linux, or the others would fare worse than data at a queue that marks.
     fn mark(&self, carrier: Carrier) -> Mark {
         if self.exact || matches!(carrier, Carrier::NewData { .. }) { Mark::Ect0 } else { Mark::NotEct }
     }
@@ -181,8 +183,8 @@ mod tests {
         assert_eq!(echo.take_turn(), Some(Turn { ack: 3_000, marked: true }));
         assert_eq!(echo.take_turn(), None);
         assert_eq!(echoed(&echo), TcpFlags::NONE);
-        // A peer whose marking alternates does not get more pending ACKs than that: the last one replaces all that
-        // were joined into it.
+        // A peer whose marking alternates does not get more pending ACKs than that: the last one replaces all
+        // that were joined into it.
         for n in 4..44 {
             let mark = if n % 2 == 0 { Mark::Ce } else { Mark::Ect0 };
             let _ = echo.on_data(&data(TcpFlags::ACK, mark, n * 1_000, true));

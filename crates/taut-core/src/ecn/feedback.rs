@@ -7,11 +7,11 @@
 //! than it shows.
 //!
 //! **Rule.** The peer's count of marked bytes (the AccECN option), if the ACK carries it, shows how often the
-//! three bits wrapped: we assume the smallest number of marked packets that could hold those bytes. If the peer
-//! never sends the option, we assume as many as the newly delivered packets allow (RFC 9768 appendix A.2.1),
-//! unless its ACKs are for many packets as a rule: then eight packets say nothing about a wrap, and we assume
-//! as few as possible ([`PerAck`]). If it sends the option, but not with this ACK, we assume as few as possible;
-//! the next option will show the difference, which is counted then.
+//! three bits wrapped: we assume the smallest number of marked packets that could hold those bytes. If the
+//! peer never sends the option, we assume as many as the newly delivered packets allow (RFC 9768 appendix
+//! A.2.1), unless its ACKs are for many packets as a rule: then eight packets say nothing about a wrap, and
+//! we assume as few as possible ([`PerAck`]). If it sends the option, but not with this ACK, we assume as few
+//! as possible; the next option will show the difference, which is counted then.
 
 use taut_wire::AccEcn;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -46,8 +46,8 @@ enum MarkedBytes {
     Never(PerAck),
     /// The peer has sent it before, but not with this ACK.
     Absent,
-    /// The count grew by `bytes` since the peer last sent it; meanwhile `delivered` packets were delivered, and
-    /// `counted` of them were taken for marked.
+    /// The count grew by `bytes` since the peer last sent it; meanwhile `delivered` packets were delivered,
+    /// and `counted` of them were taken for marked.
     Moved { bytes: u32, delivered: u32, counted: u32 },
 }
 
@@ -79,8 +79,8 @@ impl PerAck {
 }
 
 impl Feedback {
-    /// The number of packets that an ACK reports as marked, if it delivered `newly` packets of at most `mss` bytes
-    /// each; `None` when it reports no mark.
+    /// The number of packets that an ACK reports as marked, if it delivered `newly` packets of at most `mss`
+    /// bytes each; `None` when it reports no mark.
     pub(crate) fn marked(self, newly: u32, advanced: bool, mss: u32) -> Option<u32> {
         match self {
             Self::None => None,
@@ -150,7 +150,8 @@ impl PeerCounts {
         }
     }
 
-    /// The segment that acknowledges our SYN arrived with this option. Counters begin at values other than zero.
+    /// The segment that acknowledges our SYN arrived with this option. Counters begin at values other than
+    /// zero.
     pub(super) fn on_first_option(&mut self, option: Option<AccEcn>) {
         self.has_options = option.is_some();
         self.zeroed = option.is_some_and(|option| option.ee0b == Some(0) || option.ee1b == Some(0));
@@ -170,7 +171,8 @@ impl PeerCounts {
     pub(super) fn read(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
         let option = option.filter(|_| !self.zeroed);
         let moved = |bytes: u32| bytes.wrapping_sub(self.bytes) % AccEcn::MODULUS;
-        // The count of marked bytes never falls: an ACK with a lower one was sent before the last one that arrived.
+        // The count of marked bytes never falls: an ACK with a lower one was sent before the last one that
+        // arrived.
         let is_overtaken =
             option.and_then(|option| option.eceb).is_some_and(|bytes| moved(bytes) >= AccEcn::MODULUS / 2);
         if self.disbelieved || is_overtaken {
@@ -189,9 +191,9 @@ impl PeerCounts {
         Feedback::Counted(Counted { packets, bytes })
     }
 
-    /// An ACK with these differences delivered `delivered` packets, of which `marked` were taken for marked. Returns
-    /// true when it contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more
-    /// would have been taken for marked.
+    /// An ACK with these differences delivered `delivered` packets, of which `marked` were taken for marked.
+    /// Returns true when it contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight
+    /// packets or more would have been taken for marked.
     #[must_use]
     pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) -> bool {
         self.packets = self.packets.wrapping_add(marked);
@@ -250,7 +252,8 @@ mod tests {
             let bytes = MarkedBytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
             assert_eq!(Counted { packets: marked % 8, bytes }.marked(44, 1_000), marked);
         }
-        // Bytes of five, and a field that says three more: eleven, the least that hold them. A pure ACK has no bytes.
+        // Bytes of five, and a field that says three more: eleven, the least that hold them. A pure ACK has
+        // no bytes.
         let bytes = MarkedBytes::Moved { bytes: 5_000, delivered: 0, counted: 0 };
         assert_eq!(Counted { packets: 3, bytes }.marked(44, 1_000), 11);
         // More bytes than were ever sent: limited to the packets delivered.

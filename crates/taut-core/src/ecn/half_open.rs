@@ -1,6 +1,6 @@
-//! ECN of a handshake that a listener has not completed: what the SYN requested, in four bytes.
-//! RFC 9768 §3.1.5; called by `conn/half_open.rs`. The state of an open connection is made from it ([`HalfAgreed::ecn`]),
-//! and so is each answer to the peer, so the rules stand once.
+//! ECN of a handshake that a listener has not completed: what the SYN requested, in four bytes. RFC 9768
+//! §3.1.5; called by `conn/half_open.rs`. The state of an open connection is made from it
+//! ([`HalfAgreed::ecn`]), and so is each answer to the peer, so the rules stand once.
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader};
@@ -55,7 +55,8 @@ impl HalfAgreed {
         agrees
     }
 
-    /// The flags, option and mark of our SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left before.
+    /// The flags, option and mark of our SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left
+    /// before.
     pub(crate) fn stamp_syn_ack(
         &mut self,
         config: &EcnConfig,

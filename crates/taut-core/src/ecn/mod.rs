@@ -1,6 +1,6 @@
-//! Explicit congestion notification for one connection: how marks are reported, and which packets may be marked.
-//! RFC 3168 §6.1, RFC 8257 §3.2 and RFC 9768, with Linux's `tcp_ecn`.
-//! Called by the connection at the places below. `recovery/` decides how the window responds to marks.
+//! Explicit congestion notification for one connection: how marks are reported, and which packets may be
+//! marked. RFC 3168 §6.1, RFC 8257 §3.2 and RFC 9768, with Linux's `tcp_ecn`. Called by the connection at the
+//! places below. `recovery/` decides how the window responds to marks.
 //!
 //! ```text
 //!   handshake   on_syn ──▶ negotiate.rs: no ECN, or one of          half_open.rs: a listener's, until it is complete
@@ -128,8 +128,8 @@ impl Ecn {
         self.asked = request;
     }
 
-    /// The peer's SYN or SYN-ACK arrived, in a packet marked `mark`: returns the state of ECN, if both ends agree on
-    /// it.
+    /// The peer's SYN or SYN-ACK arrived, in a packet marked `mark`: returns the state of ECN, if both ends
+    /// agree on it.
     pub(crate) fn on_syn(
         &self,
         config: &EcnConfig,
@@ -176,7 +176,8 @@ impl Ecn {
         }
     }
 
-    /// The flags, option and mark of our SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left before.
+    /// The flags, option and mark of our SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left
+    /// before.
     pub(crate) fn stamp_syn_ack(&mut self, config: &EcnConfig, retries: u8, again: bool) -> Stamp {
         match &mut self.scheme {
             Scheme::Off => Stamp::NONE,
@@ -185,8 +186,8 @@ impl Ecn {
         }
     }
 
-    /// The segment that ends the handshake of a server arrived; `pure`: it is an ACK without data and SACK blocks. It
-    /// reports whether our SYN-ACK arrived marked: by RFC 9768 table 4, or by ECE (RFC 5562 §3).
+    /// The segment that ends the handshake of a server arrived; `pure`: it is an ACK without data and SACK
+    /// blocks. It reports whether our SYN-ACK arrived marked: by RFC 9768 table 4, or by ECE (RFC 5562 §3).
     pub(crate) fn on_handshake_ack(&mut self, header: &TcpHeader, pure: bool) {
         self.marked_syn = match &mut self.scheme {
             Scheme::Off => false,
@@ -198,8 +199,8 @@ impl Ecn {
         self.delivered_ce = self.delivered_ce.wrapping_add(u32::from(self.marked_syn));
     }
 
-    /// Whether our SYN or SYN-ACK arrived marked, so that congestion control must respond (RFC 9768 §3.2.2.2); true
-    /// only once.
+    /// Whether our SYN or SYN-ACK arrived marked, so that congestion control must respond (RFC 9768
+    /// §3.2.2.2); true only once.
     pub(crate) fn take_marked_syn(&mut self) -> bool {
         core::mem::take(&mut self.marked_syn)
     }
@@ -207,8 +208,8 @@ impl Ecn {
 
 /// Arriving segments.
 impl Ecn {
-    /// Whether the next segment is the first since the handshake. Its count is checked against the number of segments
-    /// that it acknowledges, in [`SegmentIn::first_acks`].
+    /// Whether the next segment is the first since the handshake. Its count is checked against the number of
+    /// segments that it acknowledges, in [`SegmentIn::first_acks`].
     pub(crate) fn awaits_first(&self) -> bool {
         self.accurate().is_some_and(Accurate::awaits_first)
     }
@@ -222,15 +223,16 @@ impl Ecn {
         }
     }
 
-    /// `bytes` bytes arrived again that had been acknowledged. A single byte may be that of a keepalive probe.
+    /// `bytes` bytes arrived again that had been acknowledged. A single byte may be that of a keepalive
+    /// probe.
     pub(crate) fn on_repeated_data(&mut self, bytes: u64) {
         if let Some(accurate) = self.accurate_mut().filter(|_| bytes > 1) {
             accurate.on_repeated_data();
         }
     }
 
-    /// The marks on our packets that an ACK reports, before recovery processes it. An ACK that was `overtaken` says
-    /// nothing about marks, whatever its SACK blocks say (RFC 9768 §3.2.2.2).
+    /// The marks on our packets that an ACK reports, before recovery processes it. An ACK that was
+    /// `overtaken` says nothing about marks, whatever its SACK blocks say (RFC 9768 §3.2.2.2).
     pub(crate) fn feedback(&self, header: &TcpHeader, overtaken: bool) -> Feedback {
         match &self.scheme {
             _ if overtaken => Feedback::None,

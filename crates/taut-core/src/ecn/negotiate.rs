@@ -11,8 +11,8 @@
 //!    others      RFC 9768, or later   RFC 9768
 //! ```
 //!
-//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows only RFC 3168
-//! sees CWR and ECE in an accurate SYN, which request RFC 3168.
+//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows only
+//! RFC 3168 sees CWR and ECE in an accurate SYN, which request RFC 3168.
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -81,7 +81,8 @@ impl Request {
         }
     }
 
-    /// What is left of the first SYN's request at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
+    /// What is left of the first SYN's request at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768
+    /// §3.1.4.1.
     ///
     /// A path that drops such a SYN may let one without ECN pass. The fallback is never another kind of ECN
     /// (RFC 9768 §3.1.5), whatever has become of the setting.
@@ -121,10 +122,11 @@ impl Request {
     }
 }
 
-/// The kind of ECN after the peer's SYN, which arrived in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768 table 2.
+/// The kind of ECN after the peer's SYN, which arrived in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768
+/// table 2.
 pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> Mode {
-    // RFC 9768 §3.1.3: all flags except none and RFC 3168's request accurate ECN, or a future extension that includes
-    // it.
+    // RFC 9768 §3.1.3: all flags except none and RFC 3168's request accurate ECN, or a future extension that
+    // includes it.
     if accepts_accurate(config, wanted) && !matches!(ace::of(flags), 0b000 | ASKS_ACE) {
         return Mode::Accurate;
     }
@@ -139,9 +141,10 @@ pub(super) fn accepts_accurate(config: &EcnConfig, wanted: EcnUse) -> bool {
     config.policy.accepts_accurate() || wanted == EcnUse::L4s
 }
 
-/// Whether the peer's retransmitted SYN requests another kind of ECN than was agreed on: neither end could know
-/// which one is in force, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: RFC 9768 was agreed on;
-/// `knew`: it would have been, had the first SYN requested it. Without it, both requests are RFC 3168's.
+/// Whether the peer's retransmitted SYN requests another kind of ECN than was agreed on: neither end could
+/// know which one is in force, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: RFC 9768 was
+/// agreed on; `knew`: it would have been, had the first SYN requested it. Without it, both requests are RFC
+/// 3168's.
 pub(super) fn contradicts(accurate: bool, knew: bool, flags: TcpFlags) -> bool {
     match ace::of(flags) {
         ASKS_ACE => accurate,
@@ -202,8 +205,8 @@ mod tests {
         assert_eq!(on_syn(&config(EcnPolicy::Accept), EcnUse::L4s, ASKS, Mark::NotEct), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::ECE), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::CWR), accurate);
-        // A retransmitted SYN has no request (Linux: from the first retransmission; RFC 9768 §3.1.4.1: from the
-        // second).
+        // A retransmitted SYN has no request (Linux: from the first retransmission; RFC 9768 §3.1.4.1: from
+        // the second).
         let [first, first_accurate] =
             [asks, asks_accurate].map(|config| Request::of(&config, EcnUse::Classic));
         assert_eq!(first.repeated(&asks, 1), Nothing);

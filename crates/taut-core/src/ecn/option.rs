@@ -2,14 +2,14 @@
 //! RFC 9768 §3.2.3.2 and §3.2.3.3, with Linux's `tcp_ecn_option` and `tcp_ecn_option_beacon`.
 //! Called by `accurate.rs` for every segment that arrives or leaves.
 //!
-//! **Problem.** The option takes up to 12 of the 40 bytes of options, which SACK needs too, and leaves less room
-//! for payload. Some middleboxes strip it, which does no harm; others drop the packets that carry it.
+//! **Problem.** The option takes up to 12 of the 40 bytes of options, which SACK needs too, and leaves less
+//! room for payload. Some middleboxes strip it, which does no harm; others drop the packets that carry it.
 //!
-//! **Rule.** Segments that acknowledge bytes not reported yet carry the option, with the counters that have ever
-//! moved. If it is sent sparingly (`tcp_ecn_option` 1), it is sent when a different counter moves, on that ACK and
-//! the next; while marks arrive; once for every 2²² bytes; and a few times per round trip. If three times in a row
-//! data is retransmitted whose ACK carried the option, the path is assumed to drop packets with it, and it is no
-//! longer sent.
+//! **Rule.** Segments that acknowledge bytes not reported yet carry the option, with the counters that have
+//! ever moved. If it is sent sparingly (`tcp_ecn_option` 1), it is sent when a different counter moves, on
+//! that ACK and the next; while marks arrive; once for every 2²² bytes; and a few times per round trip. If
+//! three times in a row data is retransmitted whose ACK carried the option, the path is assumed to drop
+//! packets with it, and it is no longer sent.
 
 use taut_wire::{AccEcn, Ecn as Mark};
 

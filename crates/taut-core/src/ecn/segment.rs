@@ -70,7 +70,8 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Bytes that they leave for ours. Only the first two SACK blocks take precedence over it (RFC 9768 §3.2.3.3).
+    /// Bytes that they leave for ours. Only the first two SACK blocks take precedence over it (RFC 9768
+    /// §3.2.3.3).
     pub(super) fn room(self) -> usize {
         let timestamps = if self.timestamps { Timestamps::LEN } else { 0 };
         let sack = match self.sack_blocks.min(2) {
@@ -102,8 +103,8 @@ mod tests {
 
     #[test]
     fn accecn_20_the_option_fits_beside_one_sack_block_and_timestamps() {
-        // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; blocks beyond the second make
-        // room.
+        // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; blocks beyond the
+        // second make room.
         let room = |timestamps, sack_blocks| Beside { timestamps, sack_blocks }.room();
         assert_eq!([room(false, 0), room(true, 0), room(true, 1), room(true, 2)], [40, 28, 16, 8]);
         assert_eq!(room(true, 4), room(true, 2));

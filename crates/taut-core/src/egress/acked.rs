@@ -148,8 +148,8 @@ impl Sender {
         (timeouts > before).then_some(TimedOut { since, timeouts, waited })
     }
 
-    /// If the connection waited for its departure and that has come, the wait ends, maybe late. An ACK or a write may
-    /// end it before the timer does.
+    /// If the connection waited for its departure and that has come, the wait ends, maybe late. An ACK or a
+    /// write may end it before the timer does.
     pub(super) fn end_paced(&mut self, now: Instant, totals: &mut Totals, counters: &mut Counters) -> bool {
         let over = self.paced && self.pacing.next_departure() <= now;
         if over {

@@ -95,8 +95,8 @@ gates! {
         shut: "everything written has been sent",
         advice: "The application wrote nothing more: the stack waited for the application, not the other way round. \
                  Write earlier, or in larger pieces.";
-    /// Everything written has been sent, and the application wanted to write more: its send buffer is too small,
-    /// or it has not yet written again although there is room now.
+    /// Everything written has been sent, and the application wanted to write more: its send buffer is too
+    /// small, or it has not yet written again although there is room now.
     SendBuffer = "send-buffer", "send buffer",
         shut: "everything written has been sent, and the application was refused room for more",
         advice: "Everything was sent, and the application was refused room for more: the send buffer (tcp_wmem, \

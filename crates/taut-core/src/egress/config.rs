@@ -11,14 +11,15 @@ use crate::words::{BufferSizes, Duration};
 pub struct SendConfig {
     /// Send buffer, bookkeeping included. Linux: `tcp_wmem`, with a maximum of 4 MiB; 128 MiB here.
     pub wmem: BufferSizes,
-    /// The most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`, 212,992; 64 MiB here.
+    /// The most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`, 212,992; 64 MiB
+    /// here.
     pub wmem_max: u32,
     /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
     pub limit_output_bytes: u32,
     /// Coalesce small writes while an earlier packet is below TCP. Linux: `tcp_autocorking`.
     pub autocorking: bool,
-    /// Unsent bytes at which a socket stops being writable; 0 follows the rate of each socket, `u32::MAX` is no mark.
-    /// Linux: `tcp_notsent_lowat`, by default no mark.
+    /// Unsent bytes at which a socket stops being writable; 0 follows the rate of each socket, `u32::MAX` is
+    /// no mark. Linux: `tcp_notsent_lowat`, by default no mark.
     pub notsent_lowat: u32,
     /// Fewest segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
     pub min_tso_segs: u8,

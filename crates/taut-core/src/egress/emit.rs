@@ -15,8 +15,8 @@ pub(crate) const HEADER_MAX: usize = 40 + 60;
 /// So many bytes fit into a packet whatever its headers are.
 pub(crate) const ALWAYS_FITS: u64 = u16::MAX as u64 - HEADER_MAX as u64;
 
-/// Whether a header can say how long this packet is: the total length of IPv4 counts its own header (RFC 791 §3.1), the
-/// payload length of IPv6 does not (RFC 8200 §3).
+/// Whether a header can say how long this packet is: the total length of IPv4 counts its own header (RFC 791
+/// §3.1), the payload length of IPv6 does not (RFC 8200 §3).
 pub(crate) fn fits(src: IpAddr, header: &TcpHeader, payload: u64) -> bool {
     let ip_len = if src.is_ipv4() { 20 } else { 0 };
     ip_len + header.header_len() as u64 + payload <= u64::from(u16::MAX)
@@ -38,8 +38,8 @@ pub(crate) fn tcp_packet(
     packet(buffer, ip, header.header_len(), |buffer| header.emit(buffer), payload, mss, link)
 }
 
-/// The packet of a SYN, with TCP Fast Open's option. The counters of accurate ECN give way to it, the last ones first
-/// (RFC 9768 §3.2.3).
+/// The packet of a SYN, with TCP Fast Open's option. The counters of accurate ECN give way to it, the last
+/// ones first (RFC 9768 §3.2.3).
 #[cold]
 pub(crate) fn syn_packet(
     buffer: &mut [u8; HEADER_MAX],

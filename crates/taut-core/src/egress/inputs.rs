@@ -123,8 +123,8 @@ pub(super) fn split_point(s: &Sender, cx: &SendCx<'_>, len: u32, tail: bool, win
 }
 
 impl Sender {
-    /// As much of a packet of `payload` bytes from `start` on as lies in few enough pieces; whole segments, if there
-    /// is one.
+    /// As much of a packet of `payload` bytes from `start` on as lies in few enough pieces; whole segments,
+    /// if there is one.
     #[inline]
     pub(super) fn in_pieces(&self, start: u64, payload: u32, mss: u32) -> u32 {
         let reach = self.queue.reach(start).saturating_sub(start);
@@ -187,7 +187,8 @@ impl Sender {
         small_queue::gate(cx.config.tsq, self.small_queue.outstanding(), limit, self.recovery.records())
     }
 
-    /// Payload bytes of all connections that may be below TCP for a packet of this one, where completions are measured.
+    /// Payload bytes of all connections that may be below TCP for a packet of this one, where completions are
+    /// measured.
     pub(crate) fn measured_limit(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let rate = self.congestion.pacing_rate();
         let limit = u64::from(device.limit(cx.mss, cx.config.limit_output_bytes));

@@ -29,12 +29,13 @@
 //! not grow, and lasts for 10 ms; it ends as soon as anything else holds the connection. So packets that are
 //! late anyway lose nothing by a small queue that lets two of them through at a time.
 //!
-//! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet in
-//! the burst measures too low a rate, as the rest of the burst is missing from the flight that it measures; for the
-//! last one nothing is missing, and BBR keeps the largest sample. None is too high: a burst shortens no interval, as it
-//! leaves no earlier than the packets should have. But a stall beyond the limit is missing from a whole flight, as if
-//! the application had written nothing meanwhile; and the ACKs of the flight before are read too late. Samples of both
-//! count only if they are larger, as those that the application limits.
+//! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet
+//! in the burst measures too low a rate, as the rest of the burst is missing from the flight that it
+//! measures; for the last one nothing is missing, and BBR keeps the largest sample. None is too high: a burst
+//! shortens no interval, as it leaves no earlier than the packets should have. But a stall beyond the limit
+//! is missing from a whole flight, as if the application had written nothing meanwhile; and the ACKs of the
+//! flight before are read too late. Samples of both count only if they are larger, as those that the
+//! application limits.
 //!
 //! The first segments of a connection, up to nine, are not
 //! spaced: an initial window is small enough for every path, and nothing is known yet from which to choose a
@@ -68,8 +69,8 @@ pub(crate) const UNLIMITED: u64 = u64::MAX;
 const FREE_SEGMENTS: u32 = 10;
 
 /// The most time that is made good after a late timer, if that of [`PACKETS`] packets is not longer. A thread
-/// that sleeps longer is a stall, and a burst of more than 10 ms of the rate would overflow queues that pacing
-/// exists to spare.
+/// that sleeps longer is a stall, and a burst of more than 10 ms of the rate would overflow queues that
+/// pacing exists to spare.
 const LATE_MAX: Duration = Duration::from_millis(10);
 /// So many packets of a slow flow are made good: a small queue lets two into `fq`, which has them due then.
 const PACKETS: u32 = 2;
@@ -172,7 +173,8 @@ impl Owed {
         late
     }
 
-    /// The link holds the connection back. What it needs for packets that were late anyway is made good, and no more.
+    /// The link holds the connection back. What it needs for packets that were late anyway is made good, and
+    /// no more.
     pub(crate) fn hold(&mut self, pacing: &Pacing, most: LateMax, now: Instant) {
         if self.is_running() {
             self.set(most, self.credit().max(now.since(pacing.departure)), false);

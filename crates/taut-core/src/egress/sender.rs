@@ -1,8 +1,8 @@
-//! The sending half of a connection: its state (RFC 9293 §3.3.1's send variables), and what the application sets.
-//! Called by the connection.
+//! The sending half of a connection: its state (RFC 9293 §3.3.1's send variables), and what the application
+//! sets. Called by the connection.
 //!
-//! The fields are for this folder alone. The application's writes are in `write.rs`, the device's verbs in `commit.rs`,
-//! the network's in `acked.rs`.
+//! The fields are for this folder alone. The application's writes are in `write.rs`, the device's verbs in
+//! `commit.rs`, the network's in `acked.rs`.
 
 use alloc::boxed::Box;
 
@@ -106,8 +106,8 @@ impl Sender {
         self.congestion.resume(now, segs);
     }
 
-    /// The SYN-ACK answers a SYN that carried data: the first `acked` bytes in the queue are delivered, the next `again`
-    /// bytes are unsent, although they were sent once.
+    /// The SYN-ACK answers a SYN that carried data: the first `acked` bytes in the queue are delivered, the
+    /// next `again` bytes are unsent, although they were sent once.
     pub(crate) fn on_syn_data(
         &mut self,
         now: Instant,
@@ -364,8 +364,8 @@ impl Sender {
         self.small_queue.throttled()
     }
 
-    /// What the small queue allows below TCP: payload of all connections where completions are measured, else bytes of this
-    /// one with overhead, for its next full packet. `None` if there is no limit.
+    /// What the small queue allows below TCP: payload of all connections where completions are measured, else
+    /// bytes of this one with overhead, for its next full packet. `None` if there is no limit.
     pub(crate) fn tsq_limit(&self, cx: &SendCx<'_>) -> Option<u64> {
         let limit = match cx.device {
             Some(device) => self.measured_limit(cx, device),

@@ -1,5 +1,5 @@
-//! The application's writes: how they fill the queue, what autocorking holds back, and when there is room again.
-//! Linux 6.12's `tcp_sendmsg`. Called by the connection.
+//! The application's writes: how they fill the queue, what autocorking holds back, and when there is room
+//! again. Linux 6.12's `tcp_sendmsg`. Called by the connection.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -65,8 +65,8 @@ impl Sender {
         })
     }
 
-    /// [`write`](Self::write) without a copy: the bytes that were taken are removed from the front of `data`, and the
-    /// queue holds their memory. Returns also the write's number, if anything was taken.
+    /// [`write`](Self::write) without a copy: the bytes that were taken are removed from the front of `data`,
+    /// and the queue holds their memory. Returns also the write's number, if anything was taken.
     pub(crate) fn write_bytes(
         &mut self,
         cx: &SendCx<'_>,
@@ -106,7 +106,8 @@ impl Sender {
         self.loans().map_or(Poll::Ready(None), |loans| loans.poll(now, una, over, holders))
     }
 
-    /// Lent bytes may be free now. `over`: the connection has ended. Returns whether the application must be notified.
+    /// Lent bytes may be free now. `over`: the connection has ended. Returns whether the application must be
+    /// notified.
     #[inline]
     pub(crate) fn settle_loans(&mut self, now: Instant, over: bool, holders: &mut Holders) -> bool {
         let una = self.una();
@@ -162,8 +163,8 @@ impl Sender {
         Written { bytes, held }
     }
 
-    /// Nothing is in flight, and data will be sent: RFC 5681 §4.1, a window that was not used for an RTO says nothing about
-    /// the path.
+    /// Nothing is in flight, and data will be sent: RFC 5681 §4.1, a window that was not used for an RTO says
+    /// nothing about the path.
     pub(crate) fn restart_after_idle(&mut self, cx: &SendCx<'_>) {
         if self.data_segs_out > 0 {
             let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto(cx.recovery));
@@ -230,7 +231,8 @@ impl Sender {
         taken
     }
 
-    /// How many of `piece` bytes the stack's memory allows to be written while it is scarce: at least `least` may be kept.
+    /// How many of `piece` bytes the stack's memory allows to be written while it is scarce: at least `least`
+    /// may be kept.
     #[cold]
     fn affordable(&self, piece: usize, least: u32, pool: &BufferPool) -> usize {
         let least = least.max(SNDBUF_MIN);
@@ -268,8 +270,8 @@ impl Sender {
         self.writer.as_ref().is_some_and(|writer| writer.stream.goes_on(now))
     }
 
-    /// Whether an ACK leaves the tail to the completion that is still to come: autocorking holds it, and the application
-    /// goes on writing.
+    /// Whether an ACK leaves the tail to the completion that is still to come: autocorking holds it, and the
+    /// application goes on writing.
     pub(super) fn is_held_in_stream(&self, cx: &SendCx<'_>) -> bool {
         self.blocked == Gate::Autocork
             && cx.config.autocork == AutocorkMode::Stream
@@ -368,7 +370,8 @@ impl Sender {
         self.room(self.size_goal(cx), cx)
     }
 
-    /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`](super::queue::notsent_lowat).
+    /// Bytes held by the send side at `size_goal`, for the limits of
+    /// [`notsent_lowat`](super::queue::notsent_lowat).
     fn room(&self, size_goal: u32, cx: &SendCx<'_>) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;

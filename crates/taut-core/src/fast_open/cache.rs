@@ -1,8 +1,10 @@
 //! What a client remembers: a cookie and a segment size for each server, and that a path drops data in SYNs.
-//! RFC 7413 §4.1.3 and §4.1.3.1; the rules about black holes are Linux's (6.18). Called by connect, and after a handshake.
+//! RFC 7413 §4.1.3 and §4.1.3.1; the rules about black holes are Linux's (6.18). Called by connect, and after
+//! a handshake.
 //!
-//! Numbers: [`ENTRIES_MAX`] servers; the oldest entry gives way to a new one. A black hole disables Fast Open for all
-//! servers, for `black_hole_timeout`, and for twice as long each time after that, up to 64 times as long.
+//! Numbers: [`ENTRIES_MAX`] servers; the oldest entry gives way to a new one. A black hole disables Fast Open
+//! for all servers, for `black_hole_timeout`, and for twice as long each time after that, up to 64 times as
+//! long.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
@@ -39,7 +41,8 @@ pub(crate) struct Lesson {
     pub(crate) mss: Option<u16>,
     /// Its option.
     pub(crate) answer: Option<FastOpen>,
-    /// What our SYN asked: a cookie, in the experimental form or not. It was not retransmitted, and had no data.
+    /// What our SYN asked: a cookie, in the experimental form or not. It was not retransmitted, and had no
+    /// data.
     pub(crate) asked: Option<bool>,
 }
 
@@ -138,8 +141,8 @@ impl Cache {
         true
     }
 
-    /// A connection whose SYN had the option has received data: there is no black hole. Does not end a pause, because the
-    /// connection may have begun before that.
+    /// A connection whose SYN had the option has received data: there is no black hole. Does not end a pause,
+    /// because the connection may have begun before that.
     pub(crate) fn note_worked(&mut self, now: Instant, config: &FastOpenConfig) {
         if !self.is_disabled(now, config) {
             self.black_holes = 0;

@@ -1,6 +1,6 @@
-//! Cookies: a keyed hash of the client's and the server's address. RFC 7413 §4.1.2; hash, order of the bytes and notation of
-//! keys are Linux's (6.18), so that taut and a kernel behind one address, with one key, accept each other's cookies.
-//! Called for SYNs at a listener, and by the settings.
+//! Cookies: a keyed hash of the client's and the server's address. RFC 7413 §4.1.2; hash, order of the bytes
+//! and notation of keys are Linux's (6.18), so that taut and a kernel behind one address, with one key,
+//! accept each other's cookies. Called for SYNs at a listener, and by the settings.
 
 use alloc::string::String;
 use core::fmt;
@@ -16,11 +16,11 @@ type Key = [u8; 16];
 
 /// The key of new cookies, and the one of cookies that are still accepted.
 ///
-/// To replace a key without making clients ask again, let the old one be the backup for as long as clients may keep
-/// their cookies. A client that brings an old cookie gets a new one.
+/// To replace a key without making clients ask again, let the old one be the backup for as long as clients
+/// may keep their cookies. A client that brings an old cookie gets a new one.
 ///
-/// As text, in the notation of Linux's `tcp_fastopen_key`: four words of eight hexadecimal digits, and behind a comma those
-/// of the backup.
+/// As text, in the notation of Linux's `tcp_fastopen_key`: four words of eight hexadecimal digits, and behind
+/// a comma those of the backup.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FastOpenKeys {
     primary: Key,
@@ -175,8 +175,8 @@ mod tests {
         assert!(!std::format!("{keys:?}").contains("33"), "a key is not printed by accident");
     }
 
-    /// The vectors of 8 and 32 bytes of SipHash-2-4's reference implementation (Aumasson and Bernstein, 2012): the key and
-    /// the input count up from 0.
+    /// The vectors of 8 and 32 bytes of SipHash-2-4's reference implementation (Aumasson and Bernstein,
+    /// 2012): the key and the input count up from 0.
     #[test]
     fn tfo_03_a_cookie_is_siphash_of_the_clients_and_the_servers_address() {
         let keys = FastOpenKeys::new(core::array::from_fn(|at| at as u8));

@@ -1,13 +1,14 @@
 //! TCP Fast Open: data in the SYN, and in the answer to it, one round trip earlier. RFC 7413.
 //!
-//! **Problem.** A client that wants a short answer waits for two round trips: one for the handshake, one for the answer.
-//! Data in a SYN spares the first. But a SYN may have a forged source address, and a server that works on it at once would
-//! answer whomever an attacker names.
+//! **Problem.** A client that wants a short answer waits for two round trips: one for the handshake, one for
+//! the answer. Data in a SYN spares the first. But a SYN may have a forged source address, and a server that
+//! works on it at once would answer whomever an attacker names.
 //!
-//! **Rule.** The server gives a client a cookie, which is a keyed hash of the two addresses. A SYN that brings it back
-//! comes from a host that has received it, so its data is accepted, and the server may answer before the handshake is
-//! complete. A client that has no cookie asks for one, and the handshake is an ordinary one. A SYN is retransmitted
-//! without data and without the option, because a device on the path may drop what it does not know.
+//! **Rule.** The server gives a client a cookie, which is a keyed hash of the two addresses. A SYN that
+//! brings it back comes from a host that has received it, so its data is accepted, and the server may answer
+//! before the handshake is complete. A client that has no cookie asks for one, and the handshake is an
+//! ordinary one. A SYN is retransmitted without data and without the option, because a device on the path may
+//! drop what it does not know.
 //!
 //! ```text
 //!   client                                server

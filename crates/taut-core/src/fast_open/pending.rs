@@ -1,11 +1,13 @@
 //! How many connections of a listener may be pending: opened by a SYN with data, the handshake not complete.
-//! RFC 7413 §5.1, with the numbers of Linux 6.18 (`TCP_FASTOPEN`). Called for SYNs, and when a pending connection is over.
+//! RFC 7413 §5.1, with the numbers of Linux 6.18 (`TCP_FASTOPEN`). Called for SYNs, and when a pending
+//! connection is over.
 //!
-//! **Problem.** A cookie can be taken from a host and used with its address. The server would then send answers to that
-//! host, which resets each of the connections.
+//! **Problem.** A cookie can be taken from a host and used with its address. The server would then send
+//! answers to that host, which resets each of the connections.
 //!
-//! **Rule.** A listener has a limit, and beyond it a SYN's data is ignored: the handshake is an ordinary one. A pending
-//! connection that is reset counts for another [`RESET_COUNTS`], so that the limit also bounds such answers.
+//! **Rule.** A listener has a limit, and beyond it a SYN's data is ignored: the handshake is an ordinary one.
+//! A pending connection that is reset counts for another [`RESET_COUNTS`], so that the limit also bounds such
+//! answers.
 
 use alloc::collections::VecDeque;
 

@@ -8,7 +8,8 @@ use crate::words::{BufferSizes, Duration};
 pub struct ReceiveConfig {
     /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
     pub rmem: BufferSizes,
-    /// The most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`, 212,992; 64 MiB here.
+    /// The most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`, 212,992; 64 MiB
+    /// here.
     pub rmem_max: u32,
     /// Grow receive buffers with the rate. Linux: `tcp_moderate_rcvbuf`.
     pub moderate_rcvbuf: bool,

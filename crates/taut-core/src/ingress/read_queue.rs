@@ -104,7 +104,8 @@ impl ReadQueue {
         self.chunks.front()
     }
 
-    /// Moves the first bytes out, at most `max`, without a copy unless they are few. Empty only if there are none.
+    /// Moves the first bytes out, at most `max`, without a copy unless they are few. Empty only if there are
+    /// none.
     pub(crate) fn read_chunk(&mut self, max: usize, pool: &mut BufferPool) -> Bytes {
         let bytes = self.chunks.share_front(max);
         self.consume(bytes.len(), pool);

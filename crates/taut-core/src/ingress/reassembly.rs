@@ -3,12 +3,13 @@
 //! Called by segment arrival (`insert`, `take_in_order`, `prune`) and when an ACK's options are written
 //! (`sack_blocks`).
 //!
-//! **Memory.** A single byte beyond a hole takes a chunk of 512 bytes and what goes with it, 704 bytes in all. So that a
-//! peer that sends many of them gains little, bytes that touch share chunks, whichever came first; there are
-//! [`RANGES_MAX`] separate ranges at most, and one more for each [`RANGE_BYTES`]; and the caller gives a limit in memory,
-//! not in payload. Bytes that do not fit are refused, and the peer retransmits them. When the limit is reached, bytes
-//! behind the new ones are dropped for them (`prune`), because those nearest to the hole are needed first (Linux:
-//! `tcp_prune_ofo_queue`). SACK has reported them, and the peer keeps them until they are acknowledged (RFC 2018 §8).
+//! **Memory.** A single byte beyond a hole takes a chunk of 512 bytes and what goes with it, 704 bytes in
+//! all. So that a peer that sends many of them gains little, bytes that touch share chunks, whichever came
+//! first; there are [`RANGES_MAX`] separate ranges at most, and one more for each [`RANGE_BYTES`]; and the
+//! caller gives a limit in memory, not in payload. Bytes that do not fit are refused, and the peer
+//! retransmits them. When the limit is reached, bytes behind the new ones are dropped for them (`prune`),
+//! because those nearest to the hole are needed first (Linux: `tcp_prune_ofo_queue`). SACK has reported them,
+//! and the peer keeps them until they are acknowledged (RFC 2018 §8).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -125,7 +126,8 @@ impl Reassembly {
     /// held.
     ///
     /// The caller has cut it to the window. Meant for segments with `seq > rcv_nxt`; others are allowed too,
-    /// and [`take_in_order`](Self::take_in_order) then hands the data on. `room`: the most memory that all may take.
+    /// and [`take_in_order`](Self::take_in_order) then hands the data on. `room`: the most memory that all
+    /// may take.
     pub(crate) fn insert(
         &mut self,
         seq: u64,
@@ -251,8 +253,8 @@ impl Reassembly {
         blocks
     }
 
-    /// Whether as many ranges have changed as `fit` into an ACK. An ACK that left after the next change could not
-    /// report all of them, and a peer that sees the later ones first takes the rest for lost.
+    /// Whether as many ranges have changed as `fit` into an ACK. An ACK that left after the next change could
+    /// not report all of them, and a peer that sees the later ones first takes the rest for lost.
     pub(crate) fn is_full(&self, fit: usize) -> bool {
         let changed = self.held.as_ref().map_or(0, |held| usize::from(held.unreported));
         changed > 0 && changed + usize::from(self.duplicate_len > 0) >= fit
@@ -276,7 +278,8 @@ impl Reassembly {
         }
     }
 
-    /// Drops the last bytes, but none before `from`, until memory of `goal` bytes is free. Returns how much is.
+    /// Drops the last bytes, but none before `from`, until memory of `goal` bytes is free. Returns how much
+    /// is.
     pub(crate) fn prune(&mut self, from: u64, goal: usize, pool: &mut BufferPool) -> usize {
         let Some(held) = &mut self.held else { return 0 };
         let before = held.memory;
@@ -423,8 +426,8 @@ impl Held {
         true
     }
 
-    /// The chunk that begins at `at` joins the one before, if it fits into what is free there. Bytes that arrive in reverse
-    /// order would otherwise take a chunk each.
+    /// The chunk that begins at `at` joins the one before, if it fits into what is free there. Bytes that
+    /// arrive in reverse order would otherwise take a chunk each.
     fn join_chunks(&mut self, at: u64, pool: &mut BufferPool) {
         let Some(len) = self.chunks.get(&at).map(Chunk::len) else { return };
         let before = self.chunks.range(..at).next_back();

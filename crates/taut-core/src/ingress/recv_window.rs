@@ -16,7 +16,8 @@ use crate::words::{Duration, Instant};
 /// RFC 7323 §2.3: the largest shift.
 pub(crate) const SCALE_MAX: u8 = 14;
 
-/// The least `SO_RCVBUF`, doubled. Linux: `SOCK_MIN_RCVBUF`, 2,048 bytes of payload and the 256 of an `sk_buff`.
+/// The least `SO_RCVBUF`, doubled. Linux: `SOCK_MIN_RCVBUF`, 2,048 bytes of payload and the 256 of an
+/// `sk_buff`.
 pub(crate) const RCVBUF_MIN: u32 = 2_304;
 
 /// The buffer grows for twice the rate and this many segments more, so that slow start, which doubles every
@@ -26,7 +27,8 @@ const GROWTH_SEGMENTS: u64 = 16;
 /// Up to here, the buffer follows what is read in a measured round trip. Linux: `tcp_rmem`'s maximum.
 const FOLLOWS_MAX: u32 = 6 << 20;
 
-/// While memory is scarce, a buffer that is half full takes so many segments. Linux: `tcp_adjust_rcv_ssthresh`.
+/// While memory is scarce, a buffer that is half full takes so many segments. Linux:
+/// `tcp_adjust_rcv_ssthresh`.
 const PRESSED_SEGMENTS: u64 = 4;
 
 /// The segments that a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
@@ -55,7 +57,8 @@ pub(crate) struct RecvWindow {
     space: u32,
     /// Round-trip time as the receiver measures it, in µs; 0 if unknown.
     rtt_us: u32,
-    /// The shortest time in which a window's worth of data came, in µs; `u16::MAX` stands for all that is longer.
+    /// The shortest time in which a window's worth of data came, in µs; `u16::MAX` stands for all that is
+    /// longer.
     least_us: u16,
     /// Shift of the window field in our segments. RFC 7323 §2.2.
     scale: u8,
@@ -142,10 +145,11 @@ impl RecvWindow {
         if self.rtt_us == 0 { None } else { Some(Duration::from_micros(self.rtt_us as u64)) }
     }
 
-    /// `SO_RCVBUF`: from now on the buffer has this size, or the least. The window already offered stays offered.
+    /// `SO_RCVBUF`: from now on the buffer has this size, or the least. The window already offered stays
+    /// offered.
     pub(crate) const fn lock_rcvbuf(&mut self, rcvbuf: u32) {
-        // The window field counts in these units: of a buffer that is not even two of them, it could only say that it is
-        // full.
+        // The window field counts in these units: of a buffer that is not even two of them, it could only say
+        // that it is full.
         let units = 2_u32 << self.scale;
         let least = if units > RCVBUF_MIN { units } else { RCVBUF_MIN };
         self.rcvbuf = if rcvbuf > least { rcvbuf } else { least };
@@ -178,8 +182,8 @@ impl RecvWindow {
     }
 
     /// The right edge for which the buffer has room and that the field can express. Out-of-order data lies
-    /// before it and needs no extra room. `pressed`: the stack's memory is scarce, and a buffer that is half full
-    /// takes only a few segments more.
+    /// before it and needs no extra room. `pressed`: the stack's memory is scarce, and a buffer that is half
+    /// full takes only a few segments more.
     fn edge_possible(&self, unread: u64, mss: u16, pressed: bool) -> u64 {
         let mut window = u64::from(self.rcvbuf).saturating_sub(unread);
         // Linux: `tcp_adjust_rcv_ssthresh`.
@@ -275,11 +279,11 @@ impl RecvWindow {
     }
 
     /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). Unread bytes are deducted from the bytes read:
-    /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it on a
-    /// path of less than a millisecond, the least round trip counts ([`tuned_max`]): a measured one contains the queue
-    /// that a large buffer makes. `least_rtt` is that of our own segments; of a connection that only receives, it is the
-    /// handshake's, which the first packet of a path often delays. Without `tuning`, as under memory pressure, the buffer
-    /// stays as it is.
+    /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it
+    /// on a path of less than a millisecond, the least round trip counts ([`tuned_max`]): a measured one
+    /// contains the queue that a large buffer makes. `least_rtt` is that of our own segments; of a connection
+    /// that only receives, it is the handshake's, which the first packet of a path often delays. Without
+    /// `tuning`, as under memory pressure, the buffer stays as it is.
     #[inline]
     pub(crate) fn on_copied_to_user(
         &mut self,
@@ -306,8 +310,8 @@ impl RecvWindow {
                 // is on its way.
                 let growth = u128::from(wanted) * u128::from(copied - space) / u128::from(space);
                 let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
-                // While the rate doubles, what was read is a round trip old, two where a loss held it up, and another
-                // passes until the window arrives.
+                // While the rate doubles, what was read is a round trip old, two where a loss held it up, and
+                // another passes until the window arrives.
                 let times = if copied >= space / 2 * 3 { 16 } else { 2 };
                 self.grow_to(wanted, tuning, times, (copied, span), least_rtt);
             }

@@ -1,11 +1,12 @@
 //! Memory for arriving data: what a connection may hold, and what it drops for bytes that are needed first.
-//! Linux 6.18 (`tcp_try_rmem_schedule`, `tcp_prune_queue`); called by the [`Receiver`] for each segment that is not simply
-//! the next one, and for all while the stack's memory is scarce.
+//! Linux 6.18 (`tcp_try_rmem_schedule`, `tcp_prune_queue`); called by the [`Receiver`] for each segment that
+//! is not simply the next one, and for all while the stack's memory is scarce.
 //!
-//! **Rule.** What is in order and what is not take twice the receive buffer at most, and one buffer of a device more:
-//! chunks are half full or better as long as data comes in segments of some size. Above that, or when the stack's memory
-//! ([`tcp_mem`](crate::settings::config::MemoryLimits)) does not allow more, data behind what arrived is dropped. If that is not
-//! enough, the segment itself is. Data that is next needs no room in that limit: the window has promised it.
+//! **Rule.** What is in order and what is not take twice the receive buffer at most, and one buffer of a
+//! device more: chunks are half full or better as long as data comes in segments of some size. Above that, or
+//! when the stack's memory ([`tcp_mem`](crate::settings::config::MemoryLimits)) does not allow more, data
+//! behind what arrived is dropped. If that is not enough, the segment itself is. Data that is next needs no
+//! room in that limit: the window has promised it.
 
 use super::Receiver;
 use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
@@ -38,8 +39,8 @@ impl Receiver {
         self.queue.memory() + self.reassembly.memory()
     }
 
-    /// Finds memory for `len` bytes; what lies behind `from` may give way. Returns how much data out of order may take, 0 if
-    /// the segment must be dropped.
+    /// Finds memory for `len` bytes; what lies behind `from` may give way. Returns how much data out of order
+    /// may take, 0 if the segment must be dropped.
     #[inline(never)]
     pub(super) fn make_room(
         &mut self,

@@ -1,11 +1,13 @@
-//! The addresses of a host, and which of them a packet comes from. RFC 6724 §3 and §5; for IPv4, RFC 1122 §3.3.4.3 and Linux's
-//! `inet_select_addr`. Called by `stack/network.rs`.
+//! The addresses of a host, and which of them a packet comes from. RFC 6724 §3 and §5; for IPv4, RFC 1122
+//! §3.3.4.3 and Linux's `inet_select_addr`. Called by `stack/network.rs`.
 //!
-//! **Rule.** Of IPv6, as RFC 6724 §5 orders them: an address of at least the destination's scope; one that is not deprecated;
-//! one of the same kind (`label`: native, 6to4, unique local); the one that has most bits in common. Of IPv4: of a fitting
-//! scope, not deprecated, and of the next hop's network. What is left is decided by the order in which they were added.
+//! **Rule.** Of IPv6, as RFC 6724 §5 orders them: an address of at least the destination's scope; one that is
+//! not deprecated; one of the same kind (`label`: native, 6to4, unique local); the one that has most bits in
+//! common. Of IPv4: of a fitting scope, not deprecated, and of the next hop's network. What is left is
+//! decided by the order in which they were added.
 //!
-//! Rules 4 and 5 are about mobile hosts and several interfaces, rule 7 about temporary addresses: there are none here.
+//! Rules 4 and 5 are about mobile hosts and several interfaces, rule 7 about temporary addresses: there are
+//! none here.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -91,7 +93,8 @@ impl Addresses {
         self.list.iter().map(|own| own.network)
     }
 
-    /// Whether packets to this address go to every host of a network: 255.255.255.255, or that of one of our networks.
+    /// Whether packets to this address go to every host of a network: 255.255.255.255, or that of one of our
+    /// networks.
     pub(crate) fn is_broadcast(&self, ip: IpAddr) -> bool {
         matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
             || self.iter().any(|network| network.broadcast() == Some(ip))

@@ -1,15 +1,15 @@
-//! How often this host sends ICMP errors.
-//! RFC 1812 §4.3.2.8, RFC 4443 §2.4(f); Linux: `icmp_ratelimit`, `icmp_msgs_per_sec`, `icmp_msgs_burst`. Called by
-//! `stack/icmp.rs` before each error.
+//! How often this host sends ICMP errors. RFC 1812 §4.3.2.8, RFC 4443 §2.4(f); Linux: `icmp_ratelimit`,
+//! `icmp_msgs_per_sec`, `icmp_msgs_burst`. Called by `stack/icmp.rs` before each error.
 //!
-//! **Problem.** Each packet to a closed port is answered. A flood would make this host a reflector, and the counts of its
-//! answers tell a stranger which ports others use (SAD DNS, CVE-2020-25705).
+//! **Problem.** Each packet to a closed port is answered. A flood would make this host a reflector, and the
+//! counts of its answers tell a stranger which ports others use (SAD DNS, CVE-2020-25705).
 //!
-//! **Rule.** Two buckets of tokens, and an error takes one from each: one for all errors, with 1,000 tokens a second and at
-//! most 50; and one for each peer, with one a second and at most 6. Echo replies take none, as with Linux's `icmp_ratemask`.
+//! **Rule.** Two buckets of tokens, and an error takes one from each: one for all errors, with 1,000 tokens a
+//! second and at most 50; and one for each peer, with one a second and at most 6. Echo replies take none, as
+//! with Linux's `icmp_ratemask`.
 //!
-//! **State.** A bucket is one instant: when it will be full again. The peers share 256 buckets, chosen by a keyed hash, so
-//! a flood from many addresses costs 2 KiB; peers that share one share its tokens.
+//! **State.** A bucket is one instant: when it will be full again. The peers share 256 buckets, chosen by a
+//! keyed hash, so a flood from many addresses costs 2 KiB; peers that share one share its tokens.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -70,8 +70,8 @@ impl Limit {
         Self { all: Bucket(Instant::ZERO), peers: None, hasher: SipHasher13::new_with_keys(k0, k1) }
     }
 
-    /// Whether an error may be sent that an application decided about: only the limit on all of them holds, so that each of a
-    /// peer's flows may be refused. If so, it counts as sent.
+    /// Whether an error may be sent that an application decided about: only the limit on all of them holds,
+    /// so that each of a peer's flows may be refused. If so, it counts as sent.
     pub(crate) fn allows_refusal(&mut self, config: &IcmpConfig, now: Instant) -> bool {
         let every = Duration::from_nanos(1_000_000_000 / u64::from(config.msgs_per_sec.max(1)));
         let has_token = self.all.has_token(now, every, config.msgs_burst.into());

@@ -1,5 +1,5 @@
-//! What every protocol over IP shares: packets put together from fragments, what is known about paths, where packets go and
-//! which address they come from.
+//! What every protocol over IP shares: packets put together from fragments, what is known about paths, where
+//! packets go and which address they come from.
 //!
 //! ```text
 //!   reassembly.rs   fragments become packets        path_mtu.rs   the largest packet to a destination

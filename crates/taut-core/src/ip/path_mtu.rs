@@ -1,10 +1,10 @@
-//! The largest packet that reaches a destination, for senders without a connection.
-//! RFC 1191 §6.3, RFC 8201 §5.2; Linux: route exceptions, `mtu_expires`. Called by the sends of datagram sockets; a TCP
-//! connection has its own (`egress/size/path_mtu.rs`).
+//! The largest packet that reaches a destination, for senders without a connection. RFC 1191 §6.3, RFC 8201
+//! §5.2; Linux: route exceptions, `mtu_expires`. Called by the sends of datagram sockets; a TCP connection
+//! has its own (`egress/size/path_mtu.rs`).
 //!
-//! **Rule.** An error that quotes a packet of a socket of ours lowers the MTU to its destination, never below the least
-//! that a path may have, for ten minutes. A stranger who guesses such a packet slows one destination down, and no more
-//! than to that. The table has 1,024 destinations; the oldest gives way.
+//! **Rule.** An error that quotes a packet of a socket of ours lowers the MTU to its destination, never below
+//! the least that a path may have, for ten minutes. A stranger who guesses such a packet slows one
+//! destination down, and no more than to that. The table has 1,024 destinations; the oldest gives way.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;

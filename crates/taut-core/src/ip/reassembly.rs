@@ -1,18 +1,18 @@
-//! Fragments become packets again.
-//! RFC 791 §3.2, RFC 815, RFC 8200 §4.5, RFC 5722 (overlaps); Linux: `inet_frag_queue_insert`, `ip_frag_too_far`, and the
-//! limits after CVE-2018-5391. Called by `stack/fragments.rs`.
+//! Fragments become packets again. RFC 791 §3.2, RFC 815, RFC 8200 §4.5, RFC 5722 (overlaps); Linux:
+//! `inet_frag_queue_insert`, `ip_frag_too_far`, and the limits after CVE-2018-5391. Called by
+//! `stack/fragments.rs`.
 //!
-//! **Problem.** Whoever sends a fragment makes this host wait for the others. Fragments that overlap have been used to
-//! slip data past filters, and endless or tiny ones to use up memory and time.
+//! **Problem.** Whoever sends a fragment makes this host wait for the others. Fragments that overlap have
+//! been used to slip data past filters, and endless or tiny ones to use up memory and time.
 //!
-//! **Rule.** A fragment that overlaps another one makes the whole packet void; one that brings only what is already
-//! there is a duplicate, and ignored. A packet has 30 s (IPv6: 60 s) from its first fragment on. All incomplete packets
-//! together have 4 MiB, one source a quarter of it; while there are more, further fragments are dropped, and those that wait keep
-//! their time. If 64 other fragments of its source came between two of a packet, its identification may
-//! have been used again, and what was there is void.
+//! **Rule.** A fragment that overlaps another one makes the whole packet void; one that brings only what is
+//! already there is a duplicate, and ignored. A packet has 30 s (IPv6: 60 s) from its first fragment on. All
+//! incomplete packets together have 4 MiB, one source a quarter of it; while there are more, further
+//! fragments are dropped, and those that wait keep their time. If 64 other fragments of its source came
+//! between two of a packet, its identification may have been used again, and what was there is void.
 //!
-//! **Numbers.** A fragment counts its bytes and 256. The pieces of a packet lie in a tree by their offset, so the worst
-//! packet, of 8,192 fragments of 8 bytes, costs 13 steps for each.
+//! **Numbers.** A fragment counts its bytes and 256. The pieces of a packet lie in a tree by their offset, so
+//! the worst packet, of 8,192 fragments of 8 bytes, costs 13 steps for each.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -38,7 +38,8 @@ pub struct FragmentConfig {
     pub time: Duration,
     /// The same for IPv6. Linux: `ip6frag_time`.
     pub time_v6: Duration,
-    /// How many fragments of its source may come between two of a packet; 0 for any number. Linux: `ipfrag_max_dist`.
+    /// How many fragments of its source may come between two of a packet; 0 for any number. Linux:
+    /// `ipfrag_max_dist`.
     pub max_dist: u32,
 }
 

@@ -1,10 +1,10 @@
-//! The routes of a host: which router, if any, a packet goes to. RFC 1122 §3.3.1, RFC 1812 §5.2.4.3 (the longest match), RFC
-//! 4191 (more-specific routes). Asked when a connection or a datagram begins (`stack/network.rs`), and below by the link layer
-//! for each packet (`taut-ethernet`).
+//! The routes of a host: which router, if any, a packet goes to. RFC 1122 §3.3.1, RFC 1812 §5.2.4.3 (the
+//! longest match), RFC 4191 (more-specific routes). Asked when a connection or a datagram begins
+//! (`stack/network.rs`), and below by the link layer for each packet (`taut-ethernet`).
 //!
-//! **Rule.** Of the routes whose prefix a destination has, the one with the longest prefix; of equally long ones, the one that
-//! was added first. They are kept in this order, so the first that matches is it: a host has a handful. The table is bounded,
-//! because advertisements of routers fill it.
+//! **Rule.** Of the routes whose prefix a destination has, the one with the longest prefix; of equally long
+//! ones, the one that was added first. They are kept in this order, so the first that matches is it: a host
+//! has a handful. The table is bounded, because advertisements of routers fill it.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -93,7 +93,8 @@ mod tests {
         routes.find(to.parse().unwrap()).map(|route| route.via)
     }
 
-    /// RFC 1812 §5.2.4.3: "if there is more than one route remaining, the longest match", whatever the order of adding.
+    /// RFC 1812 §5.2.4.3: "if there is more than one route remaining, the longest match", whatever the order
+    /// of adding.
     #[test]
     fn route_02_the_longest_prefix_decides() {
         let all = [

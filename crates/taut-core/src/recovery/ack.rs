@@ -23,8 +23,8 @@ use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 
-/// After the peer dropped data that it had acknowledged selectively, the head is retransmitted at least this much
-/// later. Linux: 10 ms.
+/// After the peer dropped data that it had acknowledged selectively, the head is retransmitted at least this
+/// much later. Linux: 10 ms.
 const RENEGING_DELAY: Duration = Duration::from_millis(10);
 
 /// An ACK that ingress found acceptable (una − max window ≤ ack ≤ nxt).
@@ -265,7 +265,8 @@ impl Base {
         let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
         let (smoothed, newest) = match (oldest, newest) {
             (Some(oldest), Some(_)) => (oldest, newest),
-            // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it comes last.
+            // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it
+            // comes last.
             _ => {
                 let counts = self.una >= input.ack && delivered.acked_segs > 0;
                 let echoed = input
@@ -283,9 +284,9 @@ impl Base {
         newest
     }
 
-    /// What an echo can have measured. It is the peer's word, but nothing can have been echoed that left before what is
-    /// acknowledged did. The first retransmission, or timeout, came within two RTOs of the first transmission: a tail loss
-    /// probe, which sends something else, may have come before it.
+    /// What an echo can have measured. It is the peer's word, but nothing can have been echoed that left
+    /// before what is acknowledged did. The first retransmission, or timeout, came within two RTOs of the
+    /// first transmission: a tail loss probe, which sends something else, may have come before it.
     #[cold]
     fn longest_echo(&self, now: Instant, resent_at: Option<Instant>, cfg: &RecoveryConfig) -> Duration {
         let since = resent_at.map_or(Duration::ZERO, |at| now.since(at));
@@ -413,8 +414,8 @@ impl Base {
 
     // ---- set_window ----
 
-    /// Sets the congestion window: during a reduction, by the number of segments delivered (RFC 9937); else as the
-    /// congestion control decides.
+    /// Sets the congestion window: during a reduction, by the number of segments delivered (RFC 9937); else
+    /// as the congestion control decides.
     fn set_window(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let Ack { now, before, delivered, found: Found { newly_lost, .. }, out, .. } = ack;
         out.rate = f.sampler.sample(

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! The state that matters only while data is in flight is in one box ([`Flight`]), allocated at the first
-//! transmission and released when a timer finds the connection idle. A connection that only receives never has one.
+//! transmission and released when a timer finds the connection idle. A connection that only receives never
+//! has one.
 
 mod ack;
 mod config;
@@ -69,8 +70,8 @@ pub(crate) enum Mode {
     /// One packet leaves as a tail loss probe: new data if there is some, else [`Recovery::tail_probe_range`]
     /// (RFC 8985 §7.3). [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_blocked`] ends this.
     TailProbe,
-    /// A timeout may have been spurious. New data goes first, because its ACKs will show that (F-RTO, RFC 5682 §3.1
-    /// step 2.b).
+    /// A timeout may have been spurious. New data goes first, because its ACKs will show that (F-RTO, RFC
+    /// 5682 §3.1 step 2.b).
     NewDataFirst,
     /// The same, once some new data has left: nothing is retransmitted before the next ACK.
     NewDataOnly,
@@ -83,8 +84,8 @@ impl Mode {
     }
 }
 
-/// The state that exists even when nothing is in flight. The steps of an ACK and of a timeout are its methods; each
-/// takes the flight as an argument.
+/// The state that exists even when nothing is in flight. The steps of an ACK and of a timeout are its
+/// methods; each takes the flight as an argument.
 #[derive(Debug)]
 struct Base {
     una: u64,
@@ -115,8 +116,8 @@ struct Flight {
     mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state was last raised above Disorder: it becomes Open again when this is acknowledged.
     high_seq: u64,
-    /// Without SACK, duplicate ACKs begin a recovery only above this position: below, retransmissions may have caused
-    /// them.
+    /// Without SACK, duplicate ACKs begin a recovery only above this position: below, retransmissions may
+    /// have caused them.
     recover: u64,
     rto_at: Option<Instant>,
     tail_probe_at: Option<Instant>,
@@ -221,7 +222,8 @@ impl Recovery {
         self.log().map_or(0, SentLog::retrans_out)
     }
 
-    /// Packets sent and not acknowledged; a super-packet counts once. Linux: the buffers of the retransmit queue.
+    /// Packets sent and not acknowledged; a super-packet counts once. Linux: the buffers of the retransmit
+    /// queue.
     pub(crate) fn records(&self) -> usize {
         self.log().map_or(0, SentLog::len)
     }
@@ -254,8 +256,8 @@ impl Recovery {
         self.base.total_retrans
     }
 
-    /// The largest distance, in segments, by which one was overtaken, at least the duplicate threshold; how often that was
-    /// seen; and segments that D-SACKs reported as received twice. For `TCP_INFO`.
+    /// The largest distance, in segments, by which one was overtaken, at least the duplicate threshold; how
+    /// often that was seen; and segments that D-SACKs reported as received twice. For `TCP_INFO`.
     pub(crate) fn reordering(&self) -> (u32, u32, u32) {
         self.flight.as_ref().map_or((rack::DUP_THRESH, 0, 0), |flight| {
             (flight.rack.distance, flight.rack.overtaken, flight.dsack_segs)

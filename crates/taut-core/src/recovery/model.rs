@@ -88,8 +88,8 @@ struct Pair {
     now: Instant,
     rng: u64,
     mss: u16,
-    /// The last segment of a packet may be short. Then no data is reneged or cut again, because both make other segments
-    /// of what was joined; and no ACK ends within what was joined.
+    /// The last segment of a packet may be short. Then no data is reneged or cut again, because both make
+    /// other segments of what was joined; and no ACK ends within what was joined.
     shorts: bool,
     log: SentLog,
     rack: Rack,

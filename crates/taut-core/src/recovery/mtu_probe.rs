@@ -45,8 +45,8 @@ impl Recovery {
 }
 
 impl Flight {
-    /// Checks the probe after an ACK, or after losses were marked. Returns whether the probe is lost in an otherwise
-    /// healthy flight: in that case the window is not reduced.
+    /// Checks the probe after an ACK, or after losses were marked. Returns whether the probe is lost in an
+    /// otherwise healthy flight: in that case the window is not reduced.
     pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {
         let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none()) else {
             return false;
@@ -69,7 +69,8 @@ impl Flight {
         alone
     }
 
-    /// `range` was retransmitted: if it overlaps the probe, an acknowledgement of the probe says nothing any more.
+    /// `range` was retransmitted: if it overlaps the probe, an acknowledgement of the probe says nothing any
+    /// more.
     pub(super) fn spoil_mtu_probe(&mut self, range: &Range<u64>) {
         if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none())
             && range.start < probe.range.end

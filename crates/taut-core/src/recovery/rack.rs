@@ -2,8 +2,8 @@
 //! RFC 8985 §6; the reordering timer's slack is Linux's.
 //! Called by `ack.rs` for every ACK, and by `timers.rs` when the reordering timer fires.
 //!
-//! No list is scanned. Records that were sent once are ordered by time because they are ordered by sequence, so a
-//! cursor is enough for them; retransmissions have a heap of their own, ordered by time.
+//! No list is scanned. Records that were sent once are ordered by time because they are ordered by sequence,
+//! so a cursor is enough for them; retransmissions have a heap of their own, ordered by time.
 
 use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;
@@ -15,8 +15,8 @@ use super::log::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use super::timers::TIMER_SLACK;
 use crate::words::{Duration, Instant, step};
 
-/// Segments above a hole that indicate a loss without waiting, as long as no reordering was seen (RFC 8985 §6.2);
-/// without SACK, duplicate ACKs that do so (RFC 5681 §3.2).
+/// Segments above a hole that indicate a loss without waiting, as long as no reordering was seen (RFC 8985
+/// §6.2); without SACK, duplicate ACKs that do so (RFC 5681 §3.2).
 pub(super) const DUP_THRESH: u32 = 3;
 /// The most that is reported as reordering, in segments. Linux: `tcp_max_reordering`.
 const DISTANCE_MAX: u64 = 300;
@@ -35,7 +35,8 @@ pub(super) struct Rack {
     /// RACK.fack: highest position known to be delivered.
     pub(super) fack: u64,
     reordering_seen: bool,
-    /// How often a segment was found to have been overtaken, and the most by which one was, in segments: for `TCP_INFO`.
+    /// How often a segment was found to have been overtaken, and the most by which one was, in segments: for
+    /// `TCP_INFO`.
     pub(super) overtaken: u32,
     pub(super) distance: u32,
     /// The window is this many quarters of the least RTT.
@@ -116,8 +117,8 @@ impl Rack {
         echo_rtt: Option<Duration>,
     ) {
         let rtt = now.since(record.sent_at);
-        // An ACK that arrives too soon for the retransmission, or echoes a time before it, is for the original.
-        // Timestamps tick in milliseconds.
+        // An ACK that arrives too soon for the retransmission, or echoes a time before it, is for the
+        // original. Timestamps tick in milliseconds.
         let too_soon = min_rtt.is_some_and(|least| rtt < least);
         let echoes_earlier = echo_rtt.is_some_and(|echo| {
             now.as_millis() - echo.as_millis().min(now.as_millis()) < record.sent_at.as_millis()
@@ -316,8 +317,9 @@ mod tests {
         }
     }
 
-    /// RFC 8985 §6.2 step 5: only what left before the newest delivered packet can be lost, and a packet does not leave
-    /// before itself. A peer that drops what it had acknowledged selectively leaves that packet in the log.
+    /// RFC 8985 §6.2 step 5: only what left before the newest delivered packet can be lost, and a packet does
+    /// not leave before itself. A peer that drops what it had acknowledged selectively leaves that packet in
+    /// the log.
     #[test]
     fn rack_04_the_newest_delivered_packet_was_not_overtaken() {
         let at = |us: u64| Instant::from_nanos(us * 1_000);

@@ -1,6 +1,6 @@
-//! Selective acknowledgements, applied to the sent log.
-//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); neighbours that were acknowledged are joined, as in Linux's `tcp_shift_skb_data`.
-//! Called by `ack.rs` for every ACK that carries blocks.
+//! Selective acknowledgements, applied to the sent log. RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update);
+//! neighbours that were acknowledged are joined, as in Linux's `tcp_shift_skb_data`. Called by `ack.rs` for
+//! every ACK that carries blocks.
 
 use core::ops::Range;
 
@@ -37,7 +37,8 @@ pub(super) struct Delivered {
     /// The lowest position of such a segment.
     pub(super) overtaken: u64,
     fack_before: u64,
-    /// A packet below this position that was sent once and is acknowledged shows F-RTO that the timeout was spurious.
+    /// A packet below this position that was sent once and is acknowledged shows F-RTO that the timeout was
+    /// spurious.
     high_seq: u64,
     /// Such a packet was delivered. Linux: `FLAG_ORIG_SACK_ACKED`.
     pub(super) original: bool,
@@ -126,8 +127,8 @@ pub(super) fn duplicate(ack: u64, nxt: u64, blocks: &[Range<u64>]) -> Option<Ran
     (below || inside).then(|| first.clone())
 }
 
-/// Marks the records that `blocks` cover. Blocks are not trusted: those outside the data sent are ignored, and only
-/// whole segments count, so there are never more records than segments.
+/// Marks the records that `blocks` cover. Blocks are not trusted: those outside the data sent are ignored,
+/// and only whole segments count, so there are never more records than segments.
 pub(super) fn apply(
     log: &mut SentLog,
     ack: u64,
@@ -143,7 +144,8 @@ pub(super) fn apply(
     }
 }
 
-/// Receivers repeat their blocks, but what was acknowledged before is one record: only what is new is walked over.
+/// Receivers repeat their blocks, but what was acknowledged before is one record: only what is new is walked
+/// over.
 fn apply_one(log: &mut SentLog, block: &Range<u64>, rack: &mut Rack, delivered: &mut Delivered) {
     let mut place = log.find(block.start);
     while let Some(&record) = log.get(place) {

@@ -63,12 +63,14 @@ impl Recovery {
         self.base.state == CaState::Loss
     }
 
-    /// Lost segments are being retransmitted, and what was sent after them stays in the buffer until they arrive.
+    /// Lost segments are being retransmitted, and what was sent after them stays in the buffer until they
+    /// arrive.
     pub(crate) const fn is_repairing(&self) -> bool {
         matches!(self.base.state, CaState::Recovery | CaState::Loss)
     }
 
-    /// Whether the peer must still be notified of a reduction; the packet that begins at `start` then does that.
+    /// Whether the peer must still be notified of a reduction; the packet that begins at `start` then does
+    /// that.
     pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
         let Some(flight) = &mut self.flight else { return false };
         let due = core::mem::take(&mut flight.cwr_due);
@@ -86,8 +88,8 @@ impl Recovery {
         }
     }
 
-    /// From now on, segments are at most `mss` bytes (RFC 1191): larger ones in flight are lost, but not because of
-    /// congestion, so the window stays. Returns whether there were any.
+    /// From now on, segments are at most `mss` bytes (RFC 1191): larger ones in flight are lost, but not
+    /// because of congestion, so the window stays. Returns whether there were any.
     pub(crate) fn on_mss_change(&mut self, mss: u32) -> bool {
         let Self { base, flight: Some(flight) } = self else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
@@ -147,8 +149,8 @@ impl Base {
         f.high_seq = f.log.nxt();
     }
 
-    /// The reduction was unnecessary: restores the window. The RTO stays backed off until an unambiguous sample ends
-    /// that, as in Linux: a spurious timeout was too short.
+    /// The reduction was unnecessary: restores the window. The RTO stays backed off until an unambiguous
+    /// sample ends that, as in Linux: a spurious timeout was too short.
     pub(super) fn undo_reduction(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion) {
         cc.undo(now);
         f.cwr_due = false;
@@ -195,8 +197,8 @@ impl Base {
         self.state = CaState::Open;
     }
 
-    /// Segments marked lost are retransmitted, and the window stays: the packets were too large, not too many. Linux:
-    /// `tcp_simple_retransmit`.
+    /// Segments marked lost are retransmitted, and the window stays: the packets were too large, not too
+    /// many. Linux: `tcp_simple_retransmit`.
     pub(super) fn resend_without_reduction(&mut self, f: &mut Flight) {
         if self.state < CaState::Recovery {
             f.undo.end();

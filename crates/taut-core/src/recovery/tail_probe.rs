@@ -97,7 +97,8 @@ impl Recovery {
         flight.rto_at = Some(departure + base.rto(cfg));
     }
 
-    /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout takes over.
+    /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout
+    /// takes over.
     pub(crate) fn on_tail_probe_blocked(&mut self) {
         if let Some(flight) = &mut self.flight {
             flight.tail_probe_due = false;

@@ -103,8 +103,8 @@ impl Base {
         // After a timeout it is unknown which packets did not arrive.
         f.judge_mtu_probe(self.una, CaState::Loss);
         f.frto.on_timeout(cfg.frto, self.state >= CaState::Recovery, self.timeouts);
-        // One reduction per loss: none for data sent before the last reduction, unless that loss was repaired since
-        // (RFC 5681 §3.1).
+        // One reduction per loss: none for data sent before the last reduction, unless that loss was repaired
+        // since (RFC 5681 §3.1).
         let repaired = self.state == CaState::Loss && self.timeouts == 0;
         if self.state <= CaState::Disorder || self.una >= f.high_seq || repaired {
             cc.begin_reduction(now, Signal::Timeout, true);

@@ -1,5 +1,5 @@
-//! Recovery's notes when a packet is sent, is refused by the device, or has left the host; and the next range to
-//! retransmit. RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
+//! Recovery's notes when a packet is sent, is refused by the device, or has left the host; and the next range
+//! to retransmit. RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -11,13 +11,13 @@ use super::tail_probe::TailProbe;
 use super::{Flight, Recovery, RecoveryConfig};
 use crate::words::{Instant, SendKind};
 
-/// Records of which one retransmission may consist: more than any path with segments of ordinary size needs, and the
-/// search for them is made again whenever the send path asks.
+/// Records of which one retransmission may consist: more than any path with segments of ordinary size needs,
+/// and the search for them is made again whenever the send path asks.
 const JOINED_MAX: usize = 64;
 
 impl Recovery {
-    /// A packet was handed to the device, which sends it at `now` or, if it paces, holds it until then. All that is
-    /// measured and timed counts from there. `range` may include FIN's position.
+    /// A packet was handed to the device, which sends it at `now` or, if it paces, holds it until then. All
+    /// that is measured and timed counts from there. `range` may include FIN's position.
     pub(crate) fn on_transmit(
         &mut self,
         now: Instant,

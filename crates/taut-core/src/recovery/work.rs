@@ -2,8 +2,8 @@
 //! work". RFC 6675 and 8985 leave the work open; CVE-2018-5390 and CVE-2019-11477 to 11479 are what became of
 //! that elsewhere.
 //!
-//! Each test plays a pattern against `SEGS` segments in flight, and against four times as many. A step is a record that
-//! is visited or moved (`words/steps.rs`).
+//! Each test plays a pattern against `SEGS` segments in flight, and against four times as many. A step is a
+//! record that is visited or moved (`words/steps.rs`).
 
 #![allow(clippy::single_range_in_vec_init, reason = "one SACK block is a list of one range")]
 
@@ -156,8 +156,8 @@ fn work_02_jumping_blocks_and_retransmissions() {
     });
 }
 
-/// Blocks that cover everything known, each with another start, so that no memory of the last one helps. The packets end
-/// in short segments, as an application's small writes do.
+/// Blocks that cover everything known, each with another start, so that no memory of the last one helps. The
+/// packets end in short segments, as an application's small writes do.
 #[test]
 fn work_03_moving_starts() {
     for short in [0, 7] {
@@ -176,8 +176,8 @@ fn work_03_moving_starts() {
     }
 }
 
-/// A peer that pretends, with old timestamps, that nothing was lost, whenever something is found lost: each ACK that
-/// advances undoes the recovery that the one before began.
+/// A peer that pretends, with old timestamps, that nothing was lost, whenever something is found lost: each
+/// ACK that advances undoes the recovery that the one before began.
 #[test]
 fn work_04_undo_with_every_second_ack() {
     bounded(300.0, |attack, segs| {
@@ -225,8 +225,8 @@ fn work_06_partial_acks() {
     });
 }
 
-/// The first segment's retransmission is lost again and again, and everything else was retransmitted: the next one to
-/// retransmit is at the other end.
+/// The first segment's retransmission is lost again and again, and everything else was retransmitted: the
+/// next one to retransmit is at the other end.
 #[test]
 fn work_07_a_retransmission_that_is_lost_again() {
     bounded(200.0, |attack, segs| {
@@ -247,8 +247,8 @@ fn work_07_a_retransmission_that_is_lost_again() {
     });
 }
 
-/// Retransmissions in super-packets of a thousand segments, of which every second one then arrives, so that the others
-/// are lost again one by one.
+/// Retransmissions in super-packets of a thousand segments, of which every second one then arrives, so that
+/// the others are lost again one by one.
 #[test]
 fn work_08_pieces_of_a_retransmission() {
     bounded(200.0, |attack, segs| {

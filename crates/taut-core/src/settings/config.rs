@@ -1,8 +1,8 @@
 //! Configuration of a stack: Linux's sysctls with their units and defaults, grouped by mechanism.
 //!
-//! Each group is declared in the module that it configures, and this file puts them together. A field has the name of
-//! its sysctl without `tcp_`; `sysctl.rs` has the full names, and Linux's numbers for values that are words here.
-//! A stack keeps its own copy once a value is changed while it runs
+//! Each group is declared in the module that it configures, and this file puts them together. A field has the
+//! name of its sysctl without `tcp_`; `sysctl.rs` has the full names, and Linux's numbers for values that are
+//! words here. A stack keeps its own copy once a value is changed while it runs
 //! ([`Stack::set_sysctl`](crate::Stack::set_sysctl)); until then it is shared as an `Arc` by every shard.
 
 use alloc::vec::Vec;
@@ -32,8 +32,8 @@ pub enum SynCookies {
     Always,
 }
 
-/// All settings of a stack. `StackConfig::default()` has the defaults of today's Linux, except that the maxima of
-/// `tcp_rmem` and `tcp_wmem` are larger; it has no addresses.
+/// All settings of a stack. `StackConfig::default()` has the defaults of today's Linux, except that the
+/// maxima of `tcp_rmem` and `tcp_wmem` are larger; it has no addresses.
 ///
 /// ```
 /// use taut_core::{StackConfig, config::EcnPolicy};
@@ -48,7 +48,8 @@ pub enum SynCookies {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StackConfig {
-    /// The stack's addresses. Packets to others are dropped, unless [`any_address`](Self::any_address) is set.
+    /// The stack's addresses. Packets to others are dropped, unless [`any_address`](Self::any_address) is
+    /// set.
     pub addresses: Vec<IpAddr>,
     /// Accept connections to every address, as a gateway does (Linux: `IP_TRANSPARENT` / AnyIP).
     pub any_address: bool,
@@ -60,8 +61,8 @@ pub struct StackConfig {
     pub icmp_echo: bool,
     /// Most connections at the same time, including half-open ones; TIME-WAIT is counted separately.
     pub max_connections: u32,
-    /// Most connections that the application has released and that are not over; further ones are reset. Linux:
-    /// `tcp_max_orphans`.
+    /// Most connections that the application has released and that are not over; further ones are reset.
+    /// Linux: `tcp_max_orphans`.
     pub max_orphans: u32,
     /// Most connections in TIME-WAIT; further ones are forgotten. Linux: `tcp_max_tw_buckets`.
     pub max_tw_buckets: u32,
@@ -114,8 +115,8 @@ pub struct TcpConfig {
     pub retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
     pub retries2: u8,
-    /// Attempts to deliver the data of a connection that the application has released; 0 is 8, and none once the time
-    /// between them has reached two minutes. Linux: `tcp_orphan_retries`.
+    /// Attempts to deliver the data of a connection that the application has released; 0 is 8, and none once
+    /// the time between them has reached two minutes. Linux: `tcp_orphan_retries`.
     pub orphan_retries: u8,
     /// How long FIN-WAIT-2 waits for the peer's FIN after the application has released the connection. Linux:
     /// `tcp_fin_timeout`.

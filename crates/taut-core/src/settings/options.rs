@@ -47,10 +47,11 @@ pub struct ConnOptions {
     pub user_timeout: Option<Duration>,
     /// `TCP_MAXSEG`: upper bound of the segment size, both offered and used; 88..=32,767.
     pub maxseg: Option<u16>,
-    /// `IP_TOS` or `IPV6_TCLASS`: the upper six bits (DSCP) of that byte in every packet; the lower two are ECN's, and ignored.
+    /// `IP_TOS` or `IPV6_TCLASS`: the upper six bits (DSCP) of that byte in every packet; the lower two are
+    /// ECN's, and ignored.
     pub tos: u8,
-    /// `TCP_FASTOPEN_CONNECT`: if there is a cookie of the server, the connection may be written at once, and its SYN waits
-    /// for the first write and carries its data. Without a cookie, the SYN asks for one.
+    /// `TCP_FASTOPEN_CONNECT`: if there is a cookie of the server, the connection may be written at once, and
+    /// its SYN waits for the first write and carries its data. Without a cookie, the SYN asks for one.
     pub fast_open: bool,
     /// `TCP_FASTOPEN_NO_COOKIE`: the SYN carries data even without a cookie. Has an effect only with
     /// [`fast_open`](Self::fast_open).
@@ -76,7 +77,8 @@ pub struct ListenOptions {
     /// Connections that may wait for `accept`; the same number again may be half open. Linux: `listen(2)`,
     /// bounded by `somaxconn`.
     pub backlog: u32,
-    /// The most connections that came from this listener, from their SYN until they are over; further SYNs are dropped.
+    /// The most connections that came from this listener, from their SYN until they are over; further SYNs
+    /// are dropped.
     pub max_connections: u32,
     /// The most of them from one peer: an IPv4 address, or the first 64 bits of an IPv6 address.
     pub max_per_peer: u32,
@@ -89,8 +91,8 @@ pub struct ListenOptions {
 }
 
 impl ListenOptions {
-    /// The same with data in SYNs accepted, for at most so many pending connections. The setting `tcp_fastopen` must allow
-    /// it.
+    /// The same with data in SYNs accepted, for at most so many pending connections. The setting
+    /// `tcp_fastopen` must allow it.
     #[must_use]
     pub fn with_fast_open(mut self, pending_max: u32) -> Self {
         self.fast_open.pending_max = pending_max;
@@ -101,8 +103,8 @@ impl ListenOptions {
 /// Whether a listener accepts data in SYNs, if `tcp_fastopen` allows that to listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastOpenListen {
-    /// `TCP_FASTOPEN`: connections that such a SYN opened and whose handshake is not complete; for further ones, the data in
-    /// the SYN is ignored. 0 is off.
+    /// `TCP_FASTOPEN`: connections that such a SYN opened and whose handshake is not complete; for further
+    /// ones, the data in the SYN is ignored. 0 is off.
     pub pending_max: u32,
     /// `TCP_FASTOPEN_NO_COOKIE`: data is accepted even without a cookie.
     pub no_cookie: bool,

@@ -49,7 +49,8 @@ pub enum SysctlError {
 struct Setting {
     name: &'static str,
     get: fn(&StackConfig) -> String,
-    /// Sets it, or returns the allowed values if the text is none of them. `None`: the setting can only be read.
+    /// Sets it, or returns the allowed values if the text is none of them. `None`: the setting can only be
+    /// read.
     set: Option<Change>,
 }
 

@@ -27,7 +27,8 @@ impl<'a> ConnMut<'a> {
     }
 
     fn conn(&self) -> &Conn {
-        // A connection is freed only when its last holder releases it, and `self` is borrowed from that holder.
+        // A connection is freed only when its last holder releases it, and `self` is borrowed from that
+        // holder.
         self.stack.tables.conns.at(self.slot).expect("the connection is held")
     }
 
@@ -55,13 +56,13 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.write(cx, data, flags))
     }
 
-    /// [`write`](Self::write) without a copy: takes bytes from the front of `data`, as many as there is room for, and
-    /// leaves the rest. The connection holds the memory until the peer has acknowledged the bytes; what it counts
-    /// against the send buffer is the bytes, not the memory.
+    /// [`write`](Self::write) without a copy: takes bytes from the front of `data`, as many as there is room
+    /// for, and leaves the rest. The connection holds the memory until the peer has acknowledged the bytes;
+    /// what it counts against the send buffer is the bytes, not the memory.
     ///
-    /// Returns the number of this write, under which [`poll_free`](Self::poll_free) reports that the bytes are free:
-    /// as for Linux's MSG_ZEROCOPY, the writes that took anything are counted from 0, and the count wraps. `None` if
-    /// `data` is empty. Less than 4 KiB are copied; the completion says so.
+    /// Returns the number of this write, under which [`poll_free`](Self::poll_free) reports that the bytes
+    /// are free: as for Linux's MSG_ZEROCOPY, the writes that took anything are counted from 0, and the count
+    /// wraps. `None` if `data` is empty. Less than 4 KiB are copied; the completion says so.
     ///
     /// # Errors
     ///
@@ -84,18 +85,18 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.write_bytes(cx, data, flags))
     }
 
-    /// The next range of writes by [`write_bytes`](Self::write_bytes) that are complete: their bytes are acknowledged
-    /// (or never will be, because the connection ended), and neither the connection nor a packet in a device holds
-    /// their memory. In order, and each write once; it need not be called.
+    /// The next range of writes by [`write_bytes`](Self::write_bytes) that are complete: their bytes are
+    /// acknowledged (or never will be, because the connection ended), and neither the connection nor a packet
+    /// in a device holds their memory. In order, and each write once; it need not be called.
     ///
-    /// `Ready(None)` if every write was reported. After `Pending`, [`Event::Writable`](crate::Event::Writable) follows
-    /// when there is something to report.
+    /// `Ready(None)` if every write was reported. After `Pending`,
+    /// [`Event::Writable`](crate::Event::Writable) follows when there is something to report.
     pub fn poll_free(&mut self, now: Instant) -> Poll<Option<Completion>> {
         self.with(now, Conn::poll_free)
     }
 
-    /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the end
-    /// of the stream.
+    /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the
+    /// end of the stream.
     ///
     /// # Errors
     ///
@@ -104,12 +105,13 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.read(cx, into))
     }
 
-    /// [`read`](Self::read) without a copy: the next received bytes that are contiguous in memory, at most `max`, in the
-    /// memory in which they arrived. Empty (for a `max` above 0) means the end of the stream.
+    /// [`read`](Self::read) without a copy: the next received bytes that are contiguous in memory, at most
+    /// `max`, in the memory in which they arrived. Empty (for a `max` above 0) means the end of the stream.
     ///
-    /// Holding them keeps the whole piece of memory, of which they are at least an eighth; it returns to the stack's
-    /// pool when they are dropped. Fewer bytes than that, or than 1 KiB, are copied. Bytes that were read no longer
-    /// count against the receive buffer, so an application that collects them bounds its own memory.
+    /// Holding them keeps the whole piece of memory, of which they are at least an eighth; it returns to the
+    /// stack's pool when they are dropped. Fewer bytes than that, or than 1 KiB, are copied. Bytes that were
+    /// read no longer count against the receive buffer, so an application that collects them bounds its own
+    /// memory.
     ///
     /// # Errors
     ///
@@ -150,8 +152,8 @@ impl<'a> ConnMut<'a> {
         self.conn().is_readable()
     }
 
-    /// Whether a write would take data now: POLLOUT. After `false`, [`Event::Writable`](crate::Event::Writable)
-    /// follows.
+    /// Whether a write would take data now: POLLOUT. After `false`,
+    /// [`Event::Writable`](crate::Event::Writable) follows.
     #[must_use]
     pub fn writable(&mut self, now: Instant) -> bool {
         self.with(now, |conn, cx| conn.poll_writable(cx))
@@ -171,8 +173,8 @@ impl<'a> ConnMut<'a> {
         self.with(now, Conn::shutdown_read);
     }
 
-    /// Releases the connection: queued data is still delivered, then FIN. If received data was left unread, the
-    /// peer gets RST instead. The name is invalid afterwards.
+    /// Releases the connection: queued data is still delivered, then FIN. If received data was left unread,
+    /// the peer gets RST instead. The name is invalid afterwards.
     pub fn close(mut self, now: Instant) {
         self.with(now, Conn::close);
         self.stack.note_released(now, self.slot);

@@ -1,6 +1,5 @@
-//! A read-only view of a connection.
-//! taut's own; returned by [`Stack::conn`], for connections in any state, including those that the application
-//! has released.
+//! A read-only view of a connection. taut's own; returned by [`Stack::conn`], for connections in any state,
+//! including those that the application has released.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -64,8 +63,8 @@ impl<'a> ConnRef<'a> {
         report
     }
 
-    /// The state of its congestion control, in words: BBR gives its state, bandwidth, least RTT and gains. Empty
-    /// for an algorithm that reports none.
+    /// The state of its congestion control, in words: BBR gives its state, bandwidth, least RTT and gains.
+    /// Empty for an algorithm that reports none.
     #[must_use]
     pub fn congestion(&self) -> String {
         self.conn.congestion_state()
@@ -101,8 +100,9 @@ impl<'a> ConnRef<'a> {
         self.conn.error
     }
 
-    /// What a router said about data that is in flight, and that it did not deliver. It may pass: the connection goes on. If
-    /// it times out, this is the reason that [`error`](Self::error) gives. Linux: `SO_ERROR`.
+    /// What a router said about data that is in flight, and that it did not deliver. It may pass: the
+    /// connection goes on. If it times out, this is the reason that [`error`](Self::error) gives. Linux:
+    /// `SO_ERROR`.
     #[must_use]
     pub fn soft_error(&self) -> Option<ConnError> {
         self.conn.soft_error()
@@ -114,8 +114,8 @@ impl<'a> ConnRef<'a> {
         self.conn.keepalive()
     }
 
-    /// Whether its SYN waits for the first write ([`ConnOptions::fast_open`](crate::ConnOptions::fast_open)): it can be
-    /// written although no handshake has begun.
+    /// Whether its SYN waits for the first write ([`ConnOptions::fast_open`](crate::ConnOptions::fast_open)):
+    /// it can be written although no handshake has begun.
     #[must_use]
     pub fn awaits_first_write(&self) -> bool {
         self.conn.awaits_first_write()

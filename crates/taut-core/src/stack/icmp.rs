@@ -1,6 +1,6 @@
-//! ICMP beyond what TCP needs: echo answered, replies to our own pings, errors about packets that nobody takes, and about
-//! packets that did not become whole.
-//! RFC 792, RFC 1122 §3.2.2, RFC 4443; Linux: `icmp_send`, `ping_rcv`. Called by `input.rs` and `datagrams/`.
+//! ICMP beyond what TCP needs: echo answered, replies to our own pings, errors about packets that nobody
+//! takes, and about packets that did not become whole. RFC 792, RFC 1122 §3.2.2, RFC 4443; Linux:
+//! `icmp_send`, `ping_rcv`. Called by `input.rs` and `datagrams/`.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -19,8 +19,8 @@ use crate::words::{Frame, Instant, RxChecksum, RxPacket};
 const QUOTED_MAX: usize = 1_280;
 
 impl Stack {
-    /// A packet for a port or of a protocol that nobody has: its sender is told, unless it has been told enough. `bytes` and
-    /// `rest` are the packet.
+    /// A packet for a port or of a protocol that nobody has: its sender is told, unless it has been told
+    /// enough. `bytes` and `rest` are the packet.
     #[cold]
     pub(super) fn unreachable(
         &mut self,
@@ -62,7 +62,8 @@ impl Stack {
         self.push_error(own, peer, quoted, write)
     }
 
-    /// Sends an error from `own` about a flow that the application refuses, if the limit on all errors allows.
+    /// Sends an error from `own` about a flow that the application refuses, if the limit on all errors
+    /// allows.
     pub(super) fn send_refusal(
         &mut self,
         now: Instant,

@@ -103,11 +103,11 @@ impl Stack {
         }
     }
 
-    /// Whether to call [`poll_transmit`](Self::poll_transmit) before the next packet is handed over. It is true
-    /// when an ACK is due that already reports as many SACK blocks as fit into it. A packet handed over before
-    /// this ACK leaves would be reported by another ACK, and a peer that receives that one first would take the
-    /// rest for lost. False again after `poll_transmit`. A caller that ignores this loses speed on fast paths
-    /// with many losses, and nothing else.
+    /// Whether to call [`poll_transmit`](Self::poll_transmit) before the next packet is handed over. It is
+    /// true when an ACK is due that already reports as many SACK blocks as fit into it. A packet handed over
+    /// before this ACK leaves would be reported by another ACK, and a peer that receives that one first would
+    /// take the rest for lost. False again after `poll_transmit`. A caller that ignores this loses speed on
+    /// fast paths with many losses, and nothing else.
     #[must_use]
     pub const fn must_answer(&self) -> bool {
         self.must_answer
@@ -124,8 +124,8 @@ impl Stack {
             || self.may_be_flow(ip)
     }
 
-    // In a function of its own, `ip` stays in memory as it is; inlined, the compiler takes it apart and puts it
-    // together again, at 150 instructions per packet.
+    // In a function of its own, `ip` stays in memory as it is; inlined, the compiler takes it apart and puts
+    // it together again, at 150 instructions per packet.
     #[inline(never)]
     fn on_tcp(&mut self, now: Instant, ip: &IpHeader, packet: RxPacket<'_>) {
         let (bytes, _) = head(&packet.frame);

@@ -1,5 +1,5 @@
-//! Bookkeeping around a connection: after every touch, queues, timers, listeners and tables are brought in line
-//! with its state, until its slot is free. taut's own; called by everything that touches a connection.
+//! Bookkeeping around a connection: after every touch, queues, timers, listeners and tables are brought in
+//! line with its state, until its slot is free. taut's own; called by everything that touches a connection.
 
 use super::Stack;
 use super::stack_cx;

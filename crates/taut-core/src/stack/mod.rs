@@ -1,8 +1,8 @@
 //! The stack: one object, driven by calls, for all connections of one shard.
 //!
-//! Input comes in by `handle_*` and by commands; output is fetched with `poll_*`. After any input: take events,
-//! take transmissions until there are none, then sleep until [`Stack::poll_timeout`] or the next input. The order
-//! matters only for speed: transmitting after a batch of input lets its ACKs coalesce.
+//! Input comes in by `handle_*` and by commands; output is fetched with `poll_*`. After any input: take
+//! events, take transmissions until there are none, then sleep until [`Stack::poll_timeout`] or the next
+//! input. The order matters only for speed: transmitting after a batch of input lets its ACKs coalesce.
 //!
 //! ```text
 //!   opening/      connect, listen, accept, ports; SYNs for listeners
@@ -69,12 +69,13 @@ use tables::timer_queue::TimerQueue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Timer {
-    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive; the SYN-ACK of a half-open one; or a flow
-    /// that is not decided.
+    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive; the SYN-ACK of a half-open
+    /// one; or a flow that is not decided.
     Conn,
     /// The oldest entry of TIME-WAIT ends.
     TimeWait,
-    /// A datagram may leave, fragments have not become a packet in time, or a flow of datagrams was idle for too long.
+    /// A datagram may leave, fragments have not become a packet in time, or a flow of datagrams was idle for
+    /// too long.
     Datagram,
 }
 
@@ -140,8 +141,8 @@ enum News {
 /// See [`Stack::handle_timeout`].
 const TIMERS_AGAIN: Duration = Duration::from_millis(1);
 
-/// The context of a call into a connection. A macro, not a method, because it borrows only these fields and leaves
-/// the table free.
+/// The context of a call into a connection. A macro, not a method, because it borrows only these fields and
+/// leaves the table free.
 macro_rules! stack_cx {
     ($stack:ident, $now:expr) => {
         StackCx {
@@ -159,8 +160,8 @@ macro_rules! stack_cx {
 use stack_cx;
 
 impl Stack {
-    /// An empty stack on a link with these capabilities. In production, `seed` must be random: sequence numbers,
-    /// ports and hash keys are derived from it. The same seed and the same calls give the same run.
+    /// An empty stack on a link with these capabilities. In production, `seed` must be random: sequence
+    /// numbers, ports and hash keys are derived from it. The same seed and the same calls give the same run.
     #[must_use]
     pub fn new(config: Arc<StackConfig>, caps: LinkCaps, seed: [u8; 32]) -> Self {
         let (secrets, demux_key) = Secrets::new(seed);
@@ -214,8 +215,8 @@ impl Stack {
         &self.counters
     }
 
-    /// The number of connections in any state, except TIME-WAIT; including closed ones that the application still
-    /// holds.
+    /// The number of connections in any state, except TIME-WAIT; including closed ones that the application
+    /// still holds.
     #[must_use]
     pub const fn connections(&self) -> usize {
         self.tables.conns.len() + self.tables.half_open.len()
@@ -252,8 +253,8 @@ impl Stack {
         }
     }
 
-    /// A queue of this host took a packet with a connection's data ([`TxTicket::data_of`]), but is about to drop
-    /// others: the connection slows down. The ticket stays out and comes back later, as always. Linux:
+    /// A queue of this host took a packet with a connection's data ([`TxTicket::data_of`]), but is about to
+    /// drop others: the connection slows down. The ticket stays out and comes back later, as always. Linux:
     /// `NET_XMIT_CN`.
     pub fn handle_tx_congestion(&mut self, now: Instant, conn: ConnId) {
         if self.tables.conns.get(conn).is_some() {
@@ -261,15 +262,16 @@ impl Stack {
         }
     }
 
-    /// Whether a connection waits for a ticket to come back: its small queue is full, or autocorking holds a write
-    /// back. A driver that returns tickets late must then return them soon.
+    /// Whether a connection waits for a ticket to come back: its small queue is full, or autocorking holds a
+    /// write back. A driver that returns tickets late must then return them soon.
     #[must_use]
     pub const fn awaits_tickets(&self) -> bool {
         self.awaiting_tickets > 0 || self.datagrams.awaits_tickets()
     }
 
-    /// Handles every deadline that has passed. A connection whose next deadline has passed as well gets it a millisecond
-    /// later (a tick of Linux's clock at 1000 Hz), so that this call ends whatever the deadlines are.
+    /// Handles every deadline that has passed. A connection whose next deadline has passed as well gets it a
+    /// millisecond later (a tick of Linux's clock at 1000 Hz), so that this call ends whatever the deadlines
+    /// are.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.timers_again_at = now + TIMERS_AGAIN;
         while let Some(slot) = self.timers.pop_due(now) {
@@ -290,8 +292,8 @@ impl Stack {
 
     /// The next instant at which [`handle_timeout`](Self::handle_timeout) must be called, and the reason.
     ///
-    /// It may be too early, at most once per deadline, for a connection that has postponed its deadline since:
-    /// moving every timer on every ACK would cost more.
+    /// It may be too early, at most once per deadline, for a connection that has postponed its deadline
+    /// since: moving every timer on every ACK would cost more.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let next = self.next_of_tcp();

@@ -1,14 +1,16 @@
-//! Addresses, routes and the MTU, changed while the stack runs; which address a packet comes from, and what a sender cannot
-//! be. RFC 1122 §3.2.1.3 and §3.3, RFC 1812 §5.3.7 (martians), RFC 6724. Linux: `inet_del_ifa`, `dev_set_mtu`,
-//! `fib_validate_source`. Called by the driver for what the link learnt (DHCP, routers), and for the application.
+//! Addresses, routes and the MTU, changed while the stack runs; which address a packet comes from, and what a
+//! sender cannot be. RFC 1122 §3.2.1.3 and §3.3, RFC 1812 §5.3.7 (martians), RFC 6724. Linux: `inet_del_ifa`,
+//! `dev_set_mtu`, `fib_validate_source`. Called by the driver for what the link learnt (DHCP, routers), and
+//! for the application.
 //!
-//! **Routes.** The stack has one link, so a route says two things: whether a destination can be reached at all, and which
-//! address packets to it come from. Which station they go to is decided below, by the same routes. Without a route for
-//! a family, all of it is reached over the link, as on a TUN.
+//! **Routes.** The stack has one link, so a route says two things: whether a destination can be reached at
+//! all, and which address packets to it come from. Which station they go to is decided below, by the same
+//! routes. Without a route for a family, all of it is reached over the link, as on a TUN.
 //!
-//! **An address that is removed** takes its connections along: they end with [`ConnError::AddressRemoved`], without a word to
-//! the peer, because the address may be another host's now. Linux leaves them to time out, after a quarter of an hour.
-//! Listeners and datagram sockets stay, and hear nothing until the address is back.
+//! **An address that is removed** takes its connections along: they end with [`ConnError::AddressRemoved`],
+//! without a word to the peer, because the address may be another host's now. Linux leaves them to time out,
+//! after a quarter of an hour. Listeners and datagram sockets stay, and hear nothing until the address is
+//! back.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -124,8 +126,8 @@ impl Stack {
         Ok(())
     }
 
-    /// The stack's addresses, each with its network, in the order in which they were added. The prefix of one from the
-    /// configuration is as long as the address.
+    /// The stack's addresses, each with its network, in the order in which they were added. The prefix of one
+    /// from the configuration is as long as the address.
     pub fn networks(&self) -> impl Iterator<Item = Network> + '_ {
         self.surroundings.addresses.iter()
     }
@@ -181,7 +183,8 @@ impl Stack {
         });
     }
 
-    /// Connections and half-open ones of an address that is gone. Those of a filter stand in for others' addresses, and stay.
+    /// Connections and half-open ones of an address that is gone. Those of a filter stand in for others'
+    /// addresses, and stay.
     fn end_those_of(&mut self, now: Instant, address: IpAddr) {
         let ids: Vec<_> = self.tables.conns.ids().collect();
         for id in ids {
@@ -207,8 +210,9 @@ impl Stack {
         }
     }
 
-    /// Whether a packet that belongs to no connection claims a sender that cannot be: this host, an address that no host
-    /// has, or one that appears on no link (RFC 1122 §3.2.1.3, RFC 1812 §5.3.7, RFC 4291 §2.5.3). Linux drops it as a martian.
+    /// Whether a packet that belongs to no connection claims a sender that cannot be: this host, an address
+    /// that no host has, or one that appears on no link (RFC 1122 §3.2.1.3, RFC 1812 §5.3.7, RFC 4291
+    /// §2.5.3). Linux drops it as a martian.
     pub(super) fn is_forged(&mut self, src: IpAddr) -> bool {
         if src.is_loopback() {
             self.counters.in_loopback += 1;

@@ -1,5 +1,5 @@
-//! Observing a running stack: settings, snapshots of connections, the reasons why they waited.
-//! Linux's `sysctl`, `ss` and `nstat` as calls, for commands such as [`taut explain`](crate::Report). The few calls
+//! Observing a running stack: settings, snapshots of connections, the reasons why they waited. Linux's
+//! `sysctl`, `ss` and `nstat` as calls, for commands such as [`taut explain`](crate::Report). The few calls
 //! that visit every connection say so.
 
 use alloc::boxed::Box;
@@ -24,8 +24,8 @@ impl Stack {
         self.config.sysctl(name)
     }
 
-    /// Changes a setting, from now on and for this stack alone. Settings that a connection copies when it begins
-    /// apply to later connections only.
+    /// Changes a setting, from now on and for this stack alone. Settings that a connection copies when it
+    /// begins apply to later connections only.
     ///
     /// # Errors
     ///
@@ -44,8 +44,8 @@ impl Stack {
         self.config.sysctls()
     }
 
-    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`: a built-in one,
-    /// or one from the configuration's [registry](crate::congestion::Registry).
+    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`: a
+    /// built-in one, or one from the configuration's [registry](crate::congestion::Registry).
     ///
     /// # Errors
     ///
@@ -68,8 +68,8 @@ impl Stack {
         self.end_line_unless_measured();
     }
 
-    /// Every connection, in any state, including those that are still closing, then those that are half-open at a listener.
-    /// When the handshake of one of these is complete, the connection has another name.
+    /// Every connection, in any state, including those that are still closing, then those that are half-open
+    /// at a listener. When the handshake of one of these is complete, the connection has another name.
     pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.tables.conns.ids().chain(self.tables.half_open.ids())
     }
@@ -83,7 +83,8 @@ impl Stack {
         }
     }
 
-    /// The report on all connections, past and present, with the bytes in their queues now. Visits every connection.
+    /// The report on all connections, past and present, with the bytes in their queues now. Visits every
+    /// connection.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let mut report = Report::new();
@@ -102,8 +103,8 @@ impl Stack {
         report
     }
 
-    /// From now on, `witness` hears, and may answer, what a stack cannot know from its calls: whether memory that it shared
-    /// still has another holder. For recording a run and replaying it.
+    /// From now on, `witness` hears, and may answer, what a stack cannot know from its calls: whether memory
+    /// that it shared still has another holder. For recording a run and replaying it.
     pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
         self.pool.holders.set_witness(witness);
     }

@@ -1,6 +1,5 @@
-//! A stack's output: events for the application and packets for the link, each on request.
-//! RFC 9293 §3.10. [`conn::output`](crate::conn) decides what a connection sends; this file serves connections
-//! round robin.
+//! A stack's output: events for the application and packets for the link, each on request. RFC 9293 §3.10.
+//! [`conn::output`](crate::conn) decides what a connection sends; this file serves connections round robin.
 
 use super::replies::Reply;
 use super::tables::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
@@ -135,8 +134,8 @@ impl Stack {
             .is_none_or(|conn| emit::fits(conn.tuple.local.ip(), &segment.header, payload))
     }
 
-    /// No gate lets a packet pass that is longer than its header can say. If one did, it is lost here, rather than be a
-    /// packet of another length.
+    /// No gate lets a packet pass that is longer than its header can say. If one did, it is lost here, rather
+    /// than be a packet of another length.
     #[cold]
     fn lose(&mut self, now: Instant, slot: u32, mut ticket: TxTicket) -> Option<Transmit<'_>> {
         self.counters.out_too_long += 1;
@@ -196,7 +195,8 @@ impl Stack {
         }
     }
 
-    /// The slot of the first connection in the line for the device, if that may have room; it is in the line no more.
+    /// The slot of the first connection in the line for the device, if that may have room; it is in the line
+    /// no more.
     fn next_turn(&mut self) -> Option<u32> {
         while self.shared.meter.is_open() {
             let id = self.line.pop_front()?;

@@ -10,7 +10,8 @@ use taut_wire::{TcpHeader, icmp};
 
 use crate::ip::outgoing::IpOut;
 
-/// Bounds the answers to a flood of invalid packets; further answers are dropped, as a link may drop any packet.
+/// Bounds the answers to a flood of invalid packets; further answers are dropped, as a link may drop any
+/// packet.
 const REPLIES_MAX: usize = 256;
 /// The longest payload of an echo request that is answered: a reply is never fragmented.
 const ECHO_MAX: usize = 65_535 - 40 - 8;

@@ -2,8 +2,8 @@
 
 use crate::words::Duration;
 
-/// Durations counted by their binary logarithm: bucket 0 is below 32 µs, bucket n from 2ⁿ⁺⁴ to 2ⁿ⁺⁵ µs, the last
-/// everything from half a second on.
+/// Durations counted by their binary logarithm: bucket 0 is below 32 µs, bucket n from 2ⁿ⁺⁴ to 2ⁿ⁺⁵ µs, the
+/// last everything from half a second on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; Self::BUCKETS],
@@ -27,8 +27,8 @@ impl Histogram {
         if bucket < Self::BUCKETS { bucket } else { Self::BUCKETS - 1 }
     }
 
-    /// Durations in bucket `index` are below this. The last bucket has no upper bound; for it, this is the bound that
-    /// the series would give.
+    /// Durations in bucket `index` are below this. The last bucket has no upper bound; for it, this is the
+    /// bound that the series would give.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
         Duration::from_micros(32 << index)
@@ -76,7 +76,8 @@ impl Histogram {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lateness {
-    /// How often, by how much. A timer that was exact counts as well. Counted only for all connections together.
+    /// How often, by how much. A timer that was exact counts as well. Counted only for all connections
+    /// together.
     pub times: Histogram,
     /// The most; for one connection, rounded up to 10 µs.
     pub most: Duration,

@@ -120,7 +120,8 @@ counters! {
     paws_estab = "TcpExtPAWSEstab",
     /// SYNs dropped because a listener's queues were full.
     listen_overflows = "TcpExtListenOverflows",
-    /// SYNs, and cookies that came back, dropped because of a cap that the application has set on its listener.
+    /// SYNs, and cookies that came back, dropped because of a cap that the application has set on its
+    /// listener.
     listen_capped = "TautListenCapped",
     /// Flows that came in through a filter and wait for a decision, or did.
     flows_in = "TautFlowsIn",
@@ -168,11 +169,13 @@ counters! {
     rcv_pruned = "TcpExtRcvPruned",
     /// Segments that were next, and were dropped for lack of memory.
     tcp_rcvq_drop = "TcpExtTCPRcvQDrop",
-    /// Segments out of order that were dropped, wholly or in part, for lack of memory or because there are too many.
+    /// Segments out of order that were dropped, wholly or in part, for lack of memory or because there are
+    /// too many.
     tcp_ofo_drop = "TcpExtTCPOFODrop",
     /// Connections that were given up because nothing answered.
     tcp_abort_on_timeout = "TcpExtTCPAbortOnTimeout",
-    /// Connections reset when the application released them, because there were too many such ones, or no memory.
+    /// Connections reset when the application released them, because there were too many such ones, or no
+    /// memory.
     tcp_abort_on_memory = "TcpExtTCPAbortOnMemory",
     /// Connections reset because the application released them with data unread.
     tcp_abort_on_close = "TcpExtTCPAbortOnClose",
@@ -259,13 +262,15 @@ counters! {
     tsq_throttled = "TautTsqThrottled",
     /// Times that it waited for its turn at a device whose completions are measured.
     tsq_turns_awaited = "TautTsqTurnsAwaited",
-    /// Packets let through although the limit was reached, because no later event would have resumed the connection.
+    /// Packets let through although the limit was reached, because no later event would have resumed the
+    /// connection.
     tsq_exempt = "TautTsqExempt",
     /// Writes held back for a completion.
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
-    /// Waits that ended more than 100 µs after that time, because the thread woke up late; the next three, too.
+    /// Waits that ended more than 100 µs after that time, because the thread woke up late; the next three,
+    /// too.
     pacing_late_100us = "TautPacingLate100us",
     /// More than 1 ms after it.
     pacing_late_1ms = "TautPacingLate1ms",
@@ -298,7 +303,8 @@ counters! {
     out_too_long = "TautOutTooLong",
     /// Packets dropped because their source is a loopback address, which never is on a link.
     in_loopback = "TautInLoopback",
-    /// Packets without a connection that were dropped because their source is this host, a group or a broadcast address.
+    /// Packets without a connection that were dropped because their source is this host, a group or a
+    /// broadcast address.
     in_martians = "TautInMartians",
     /// Leases that a server of DHCP gave or prolonged.
     dhcp_leases = "TautDhcpLeases",

@@ -27,8 +27,8 @@ impl Endpoint {
         Self { ip: ip.octets(), port }
     }
 
-    /// The address, of IPv4 if it is mapped: `to_canonical`, in a sixth of its instructions. It is asked twice for
-    /// each packet.
+    /// The address, of IPv4 if it is mapped: `to_canonical`, in a sixth of its instructions. It is asked
+    /// twice for each packet.
     #[inline]
     pub(crate) const fn ip(self) -> IpAddr {
         let bits = u128::from_be_bytes(self.ip);

@@ -1,9 +1,10 @@
-//! Errors, by origin: mistakes of the caller ([`ConnectError`], [`ListenError`], [`OptionError`]), and failures of
-//! the network or the peer ([`ConnError`]).
+//! Errors, by origin: mistakes of the caller ([`ConnectError`], [`ListenError`], [`OptionError`]), and
+//! failures of the network or the peer ([`ConnError`]).
 
 use thiserror::Error;
 
-/// Why a connection ended, or could not continue. Once set, it stays: every call on the connection reports it.
+/// Why a connection ended, or could not continue. Once set, it stays: every call on the connection reports
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConnError {

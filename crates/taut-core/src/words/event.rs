@@ -23,8 +23,8 @@ pub enum Event {
     Writable(ConnId),
     /// The connection ended with an error, or a `connect` failed.
     Failed(ConnId, ConnError),
-    /// Both directions were closed without an error and the peer has acknowledged it; only bookkeeping is left.
-    /// Reported only for connections that the application has not released yet.
+    /// Both directions were closed without an error and the peer has acknowledged it; only bookkeeping is
+    /// left. Reported only for connections that the application has not released yet.
     Closed(ConnId),
     /// A datagram socket has something to receive, or an error to report.
     DatagramReadable(DatagramId),

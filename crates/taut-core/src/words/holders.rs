@@ -1,20 +1,22 @@
-//! The one thing a stack learns that no call tells it: whether somebody else still holds memory that it shared.
-//! taut's own; kept by the pool of buffers, set through [`Stack::set_witness`](crate::Stack::set_witness).
+//! The one thing a stack learns that no call tells it: whether somebody else still holds memory that it
+//! shared. taut's own; kept by the pool of buffers, set through
+//! [`Stack::set_witness`](crate::Stack::set_witness).
 //!
-//! **Problem.** A packet that waits in a device holds the memory of its payload, and an application holds what it read or
-//! lent without a copy. They drop it on any thread, at any time. Two decisions depend on that: whether the last chunk of a
-//! queue takes more bytes, and whether a lent write is complete. So a run is not quite determined by its calls.
+//! **Problem.** A packet that waits in a device holds the memory of its payload, and an application holds
+//! what it read or lent without a copy. They drop it on any thread, at any time. Two decisions depend on
+//! that: whether the last chunk of a queue takes more bytes, and whether a lent write is complete. So a run
+//! is not quite determined by its calls.
 //!
-//! **Rule.** Every such decision asks here. Without a witness the answer is the truth. A witness that records a run notes
-//! the truth; one that replays it answers what was noted.
+//! **Rule.** Every such decision asks here. Without a witness the answer is the truth. A witness that records
+//! a run notes the truth; one that replays it answers what was noted.
 
 use alloc::boxed::Box;
 use core::fmt::Debug;
 
 /// Hears each question whether memory has another holder, and may answer it.
 pub trait Witness: Debug + Send + Sync {
-    /// The truth is `is_held`. Returns what the stack is to believe. It does not write to memory that is really held, whatever
-    /// the answer.
+    /// The truth is `is_held`. Returns what the stack is to believe. It does not write to memory that is
+    /// really held, whatever the answer.
     fn is_held(&mut self, is_held: bool) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! Names of connections, listeners, flows and datagram sockets: a slot, and a generation so that an old name finds nothing.
-//! taut's own; issued by the stack's tables and kept by the application.
+//! Names of connections, listeners, flows and datagram sockets: a slot, and a generation so that an old name
+//! finds nothing. taut's own; issued by the stack's tables and kept by the application.
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => { $(

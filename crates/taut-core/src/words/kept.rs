@@ -20,7 +20,8 @@ const SHARE_MIN: usize = 256;
 /// The most memory that a packet keeps for the next one: enough for headers and a piece or two.
 const OWN_BYTES_MAX: usize = 2_048;
 
-/// The content of a [`TxPacket`], for as long as it is needed. Its memory can be reused for one packet after another.
+/// The content of a [`TxPacket`], for as long as it is needed. Its memory can be reused for one packet after
+/// another.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPacket {
     header: Vec<u8>,

@@ -1,9 +1,10 @@
 //! Bytes that are known, so that no queue need store them. taut's own; a simulator's payload.
 //!
-//! A simulator spends a fifth of its time on copies of bytes that nobody reads but to compare them. It may write
-//! bytes of one table that repeats. A queue that is given a piece of this table notes where in the table the piece
-//! begins, and copies nothing. What the queue gives out is a piece of the table again. Lengths, limits and counts of
-//! memory are the same as with stored bytes. Bytes that are not of the table are stored.
+//! A simulator spends a fifth of its time on copies of bytes that nobody reads but to compare them. It may
+//! write bytes of one table that repeats. A queue that is given a piece of this table notes where in the
+//! table the piece begins, and copies nothing. What the queue gives out is a piece of the table again.
+//! Lengths, limits and counts of memory are the same as with stored bytes. Bytes that are not of the table
+//! are stored.
 
 /// Bytes that repeat after a period, in a table that lives for ever.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +14,9 @@ pub struct Known {
 }
 
 impl Known {
-    /// A table whose byte at any place equals the one `period` before; `None` if it is shorter than the period and
-    /// [`BUFFER_BYTES`](super::BUFFER_BYTES), the longest piece of memory that it stands for, or does not repeat.
+    /// A table whose byte at any place equals the one `period` before; `None` if it is shorter than the
+    /// period and [`BUFFER_BYTES`](super::BUFFER_BYTES), the longest piece of memory that it stands for, or
+    /// does not repeat.
     #[must_use]
     pub fn new(table: &'static [u8], period: usize) -> Option<Self> {
         let long_enough = period > 0 && table.len() >= period.checked_add(super::BUFFER_BYTES)?;
@@ -22,7 +24,8 @@ impl Known {
         (long_enough && repeats()).then_some(Self { table, period })
     }
 
-    /// Where in the period these bytes begin, if they are a piece of the table: this looks at addresses, not at bytes.
+    /// Where in the period these bytes begin, if they are a piece of the table: this looks at addresses, not
+    /// at bytes.
     #[must_use]
     pub fn place(&self, bytes: &[u8]) -> Option<usize> {
         let start = bytes.as_ptr().addr().checked_sub(self.table.as_ptr().addr())?;
@@ -77,8 +80,8 @@ mod tests {
     }
 
     proptest! {
-        /// One queue knows the table, and another does not. Both hold the same bytes in runs of the same lengths, and
-        /// count the same memory; a run that was never stored lies in the table.
+        /// One queue knows the table, and another does not. Both hold the same bytes in runs of the same
+        /// lengths, and count the same memory; a run that was never stored lies in the table.
         #[test]
         fn lab_30_a_queue_that_knows_holds_the_same(
             steps in prop::collection::vec((0_usize..5, 1_usize..3_000), 1..80),

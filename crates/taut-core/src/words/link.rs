@@ -1,15 +1,15 @@
 //! The vocabulary between the stack and the layer below it: capabilities, packets in, packets out, tickets.
 //!
-//! A device is anything that can take a [`TxPacket`] and give its [`TxTicket`] back when the bytes have left the
-//! host. TUN, a ring, a tunnel and a simulated NIC all look like this to the stack.
+//! A device is anything that can take a [`TxPacket`] and give its [`TxTicket`] back when the bytes have left
+//! the host. TUN, a ring, a tunnel and a simulated NIC all look like this to the stack.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{Instant, Memory, TxTicket};
 
-/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`mtu`](Self::mtu),
-/// [`paces`](Self::paces) and [`completes_on_departure`](Self::completes_on_departure).
+/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for
+/// [`mtu`](Self::mtu), [`paces`](Self::paces) and [`completes_on_departure`](Self::completes_on_departure).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkCaps {
     /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used. May
@@ -27,12 +27,13 @@ pub struct LinkCaps {
     /// Whether something below honours [`TxPacket::departure`], as `fq` does; the stack then arms no pacing
     /// timer of its own. May change: [`Stack::set_link_paces`](crate::Stack::set_link_paces).
     pub paces: bool,
-    /// The share of a second's bytes that may be below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a
-    /// wire; Wi-Fi, which sends in long bursts, needs 7 (about 8 ms). Linux: `sk_pacing_shift`.
+    /// The share of a second's bytes that may be below TCP: `rate >> pacing_shift`. 10 (about a millisecond)
+    /// suits a wire; Wi-Fi, which sends in long bursts, needs 7 (about 8 ms). Linux: `sk_pacing_shift`.
     pub pacing_shift: u8,
-    /// Whether a ticket comes back when its packet has left the host, and not as soon as the device has it. Small
-    /// queues are then as long as completions show to be needed ([`TsqMode::Measured`](crate::TsqMode::Measured)). May
-    /// change: [`Stack::set_link_completes_on_departure`](crate::Stack::set_link_completes_on_departure).
+    /// Whether a ticket comes back when its packet has left the host, and not as soon as the device has it.
+    /// Small queues are then as long as completions show to be needed
+    /// ([`TsqMode::Measured`](crate::TsqMode::Measured)). May change:
+    /// [`Stack::set_link_completes_on_departure`](crate::Stack::set_link_completes_on_departure).
     pub completes_on_departure: bool,
 }
 
@@ -71,9 +72,9 @@ impl LinkCaps {
     }
 }
 
-/// Length of the buffers that devices receive into, and of the stack's payload buffers: the stack swaps one for the
-/// other. It holds the largest super-packet (IPv6: 40 + 65,535 bytes) and the header of a link or of virtio-net in
-/// front of it.
+/// Length of the buffers that devices receive into, and of the stack's payload buffers: the stack swaps one
+/// for the other. It holds the largest super-packet (IPv6: 40 + 65,535 bytes) and the header of a link or of
+/// virtio-net in front of it.
 pub const BUFFER_BYTES: usize = 65_536 + 256;
 
 /// Whether the TCP checksum of a received packet has been verified.
@@ -109,9 +110,9 @@ pub enum Frame<'a> {
         /// The payload, in order.
         payload: Gather<'a>,
     },
-    /// A packet in `buffer[range]`, in a buffer of [`BUFFER_BYTES`]. The stack may take the buffer, so that a large
-    /// payload reaches the application without a copy. It then leaves another in its place: one of the same length if
-    /// it has a spare one, else an empty one.
+    /// A packet in `buffer[range]`, in a buffer of [`BUFFER_BYTES`]. The stack may take the buffer, so that a
+    /// large payload reaches the application without a copy. It then leaves another in its place: one of the
+    /// same length if it has a spare one, else an empty one.
     Lend {
         /// The device's receive buffer.
         buffer: &'a mut Vec<u8>,
@@ -143,7 +144,8 @@ impl<'a> Gather<'a> {
         self.push_of(slice, None)
     }
 
-    /// [`push`](Self::push), with the memory that contains the piece, if a waiting packet may hold that memory.
+    /// [`push`](Self::push), with the memory that contains the piece, if a waiting packet may hold that
+    /// memory.
     pub(crate) fn push_of(&mut self, slice: &'a [u8], memory: Option<&'a Memory>) -> bool {
         if slice.is_empty() {
             return true;
@@ -268,8 +270,8 @@ pub enum Offload {
         /// Offset of the checksum within the transport header.
         offset: u16,
     },
-    /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum: of TCP, or of UDP if the
-    /// checksum is at [`taut_wire::udp::CHECKSUM_OFFSET`].
+    /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum: of TCP, or of
+    /// UDP if the checksum is at [`taut_wire::udp::CHECKSUM_OFFSET`].
     Segment {
         /// Payload bytes per segment.
         mss: u16,

@@ -1,7 +1,8 @@
 //! Memory that may outlive the queue it is in. It is reference-counted, so that a packet that waits below TCP
 //! needs no copy of its payload. taut's own; Linux counts the pages of an `sk_buff`. Held by the chunks of a
-//! queue, by a [`KeptPacket`](super::KeptPacket), and by what an application read without a copy; the pool takes it
-//! back from the last holder. Memory that an application lent is its own again when the last holder has dropped it.
+//! queue, by a [`KeptPacket`](super::KeptPacket), and by what an application read without a copy; the pool
+//! takes it back from the last holder. Memory that an application lent is its own again when the last holder
+//! has dropped it.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -10,7 +11,8 @@ use core::ops::Range;
 
 use bytes::Bytes;
 
-/// A piece of initialised memory. Its holders read it; only the stack's own can be written, while it has one holder.
+/// A piece of initialised memory. Its holders read it; only the stack's own can be written, while it has one
+/// holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Arc<Store>);
 
@@ -18,9 +20,9 @@ pub(crate) struct Memory(Arc<Store>);
 enum Store {
     /// The stack's, normally from its pool.
     Own(Vec<u8>),
-    /// An application's, with a receipt. That is dropped after the bytes, so it never says too early that they are
-    /// free. Or nobody's, without one: bytes that are known ([`Known`](super::Known)). These share a variant, since
-    /// a third one would make each piece larger.
+    /// An application's, with a receipt. That is dropped after the bytes, so it never says too early that
+    /// they are free. Or nobody's, without one: bytes that are known ([`Known`](super::Known)). These share a
+    /// variant, since a third one would make each piece larger.
     Others { bytes: Bytes, receipt: Option<Arc<()>> },
 }
 

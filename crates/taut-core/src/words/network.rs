@@ -1,6 +1,6 @@
 //! The vocabulary of what may change on a link while a stack runs: addresses, routes, the MTU, name servers.
-//! RFC 4632 (prefixes), RFC 1122 §3.3.1 (routes of a host). A device or an application says it, and the stack, its recording
-//! and the link layer below it hear the same words.
+//! RFC 4632 (prefixes), RFC 1122 §3.3.1 (routes of a host). A device or an application says it, and the
+//! stack, its recording and the link layer below it hear the same words.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -42,8 +42,8 @@ impl Network {
         self.prefix == other.prefix && self.contains(other.address)
     }
 
-    /// The address that all hosts of an IPv4 network listen to (RFC 919); `None` where there is none: networks of IPv6, and
-    /// those of one or two addresses (RFC 3021).
+    /// The address that all hosts of an IPv4 network listen to (RFC 919); `None` where there is none:
+    /// networks of IPv6, and those of one or two addresses (RFC 3021).
     #[must_use]
     pub fn broadcast(self) -> Option<IpAddr> {
         let IpAddr::V4(address) = self.address else { return None };
@@ -68,7 +68,8 @@ pub struct Route {
     pub to: Network,
     /// The router; `None` if the destinations are on the link.
     pub via: Option<IpAddr>,
-    /// The address of this host that packets have by this route if the application says nothing else. Linux: `src`.
+    /// The address of this host that packets have by this route if the application says nothing else. Linux:
+    /// `src`.
     pub source: Option<IpAddr>,
 }
 
@@ -80,7 +81,8 @@ pub enum NetworkChange {
     AddAddress(Network),
     /// The stack has this address no more.
     RemoveAddress(IpAddr),
-    /// New connections should come from another address, as long as there is one (RFC 4862 §5.5.4); or they may again.
+    /// New connections should come from another address, as long as there is one (RFC 4862 §5.5.4); or they
+    /// may again.
     Deprecate {
         /// The address.
         address: IpAddr,
@@ -123,13 +125,15 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// The address cannot be a host's: unspecified, a group, a broadcast address, loopback; or its prefix is too long.
+    /// The address cannot be a host's: unspecified, a group, a broadcast address, loopback; or its prefix is
+    /// too long.
     #[error("not the address of a host, or a prefix that is too long")]
     InvalidAddress,
     /// The router or the source of a route is of another family than its destinations, or no host's address.
     #[error("the router or the source of a route does not fit its destinations")]
     InvalidRoute,
-    /// An IP packet may have 68 bytes at least (RFC 791), and 1280 while there is an address of IPv6 (RFC 8200 §5).
+    /// An IP packet may have 68 bytes at least (RFC 791), and 1280 while there is an address of IPv6 (RFC
+    /// 8200 §5).
     #[error("an MTU below 68, or below 1280 while there is an address of IPv6")]
     InvalidMtu,
     /// There is no such address, route or name server.

@@ -1,9 +1,9 @@
 //! Sequence numbers that never wrap. RFC 9293 §3.4 has 32 bits that do.
 //!
 //! Inside the stack a sequence number is a `u64` position in the stream, and its low 32 bits go on the wire.
-//! Comparisons are then plain `<`, ranges are `Range<u64>`, and wrapping is dealt with once, here, when a packet
-//! comes in. [`FIRST`] keeps positions away from zero, so that a stray old packet expands to a position below the
-//! window instead of underflowing.
+//! Comparisons are then plain `<`, ranges are `Range<u64>`, and wrapping is dealt with once, here, when a
+//! packet comes in. [`FIRST`] keeps positions away from zero, so that a stray old packet expands to a
+//! position below the window instead of underflowing.
 
 /// Added to every initial sequence number, one whole turn of the 32-bit circle.
 pub(crate) const FIRST: u64 = 1 << 32;

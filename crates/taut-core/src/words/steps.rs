@@ -1,6 +1,6 @@
-//! Steps counted in tests: every record, range or block that a loop visits or moves is one, so that a test can show that
-//! no ACK costs more than a bounded number of them. Without the feature `steps`, and outside of tests, this is nothing.
-//! Called where a peer decides how often a loop runs.
+//! Steps counted in tests: every record, range or block that a loop visits or moves is one, so that a test
+//! can show that no ACK costs more than a bounded number of them. Without the feature `steps`, and outside of
+//! tests, this is nothing. Called where a peer decides how often a loop runs.
 
 #[cfg(any(test, feature = "steps"))]
 mod counted {
@@ -31,8 +31,8 @@ pub(crate) use counted::{step, take_steps};
 #[inline(always)]
 pub(crate) const fn step(_count: usize) {}
 
-/// The steps that all stacks of this thread took in loops whose length a peer decides, since the last call; `None`
-/// without the feature `steps`, which is for tests.
+/// The steps that all stacks of this thread took in loops whose length a peer decides, since the last call;
+/// `None` without the feature `steps`, which is for tests.
 #[must_use]
 pub fn steps_taken() -> Option<u64> {
     #[cfg(any(test, feature = "steps"))]

@@ -1,6 +1,6 @@
-//! The receipt for bytes below TCP, and the facts about the packet that it carries.
-//! Linux: the truesize of an `sk_buff` and its destructor (TCP Small Queues, 2012). Made when a packet is handed out;
-//! the device gives it back.
+//! The receipt for bytes below TCP, and the facts about the packet that it carries. Linux: the truesize of an
+//! `sk_buff` and its destructor (TCP Small Queues, 2012). Made when a packet is handed out; the device gives
+//! it back.
 
 use super::{ConnId, Instant};
 
@@ -30,33 +30,33 @@ pub(crate) enum Output {
 
 /// The fate of a packet that was handed out, reported with its ticket.
 ///
-/// Only the packet that a connection handed out last can count as not sent. So report [`Refused`](Self::Refused) or
-/// [`Dropped`](Self::Dropped) before asking for another packet; reported later, they are treated as
-/// [`Left`](Self::Left).
+/// Only the packet that a connection handed out last can count as not sent. So report
+/// [`Refused`](Self::Refused) or [`Dropped`](Self::Dropped) before asking for another packet; reported later,
+/// they are treated as [`Left`](Self::Left).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The bytes have left the host, or were lost after the device had taken them. For TCP that is the same: recovery
-    /// repairs a loss.
+    /// The bytes have left the host, or were lost after the device had taken them. For TCP that is the same:
+    /// recovery repairs a loss.
     Left,
     /// The device had no room. The packet counts as not sent and is handed out again by a later
-    /// [`poll_transmit`](crate::Stack::poll_transmit); call that when there is room again. A RST that belongs to no
-    /// connection is not kept: it is lost, as it might be in the network.
+    /// [`poll_transmit`](crate::Stack::poll_transmit); call that when there is room again. A RST that belongs
+    /// to no connection is not kept: it is lost, as it might be in the network.
     Refused,
-    /// A queue of this host dropped it. The packet counts as not sent, the connection slows down as for a congestion
-    /// mark, and the same bytes are handed out again with its next ACK, completion or timeout. Linux: `NET_XMIT_DROP`
-    /// from a queue discipline.
+    /// A queue of this host dropped it. The packet counts as not sent, the connection slows down as for a
+    /// congestion mark, and the same bytes are handed out again with its next ACK, completion or timeout.
+    /// Linux: `NET_XMIT_DROP` from a queue discipline.
     Dropped,
 }
 
 /// The receipt for bytes below TCP: TCP Small Queues in one value.
 ///
-/// Charged when a packet is handed out, released by [`handle_tx`](crate::Stack::handle_tx). It cannot be copied, so
-/// bytes cannot be released twice; `must_use` warns a driver that forgets to release them.
+/// Charged when a packet is handed out, released by [`handle_tx`](crate::Stack::handle_tx). It cannot be
+/// copied, so bytes cannot be released twice; `must_use` warns a driver that forgets to release them.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
 pub struct TxTicket {
-    /// The connection charged, or the datagram socket; `None` for packets that belong to no connection (RST to an unknown sender,
-    /// echo reply).
+    /// The connection charged, or the datagram socket; `None` for packets that belong to no connection (RST
+    /// to an unknown sender, echo reply).
     pub(crate) conn: Option<ConnId>,
     /// Bytes charged: Linux's truesize.
     pub(crate) truesize: u32,
@@ -125,11 +125,12 @@ impl TxTicket {
         }
     }
 
-    /// All that the ticket says, in one number: of two tickets with the same number, it does not matter which is given
-    /// back. A recording names tickets by it.
+    /// All that the ticket says, in one number: of two tickets with the same number, it does not matter which
+    /// is given back. A recording names tickets by it.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        // Odd constants of SplitMix64: every bit of a word reaches the upper half, which is shifted down for the next one.
+        // Odd constants of SplitMix64: every bit of a word reaches the upper half, which is shifted down for
+        // the next one.
         let mix = |hash: u64, word: u64| {
             let mixed = (hash ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (mixed >> 29)

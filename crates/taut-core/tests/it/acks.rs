@@ -185,7 +185,8 @@ fn three_blocks_beside_timestamps_and_none_without_permission() {
     }
     let last = t.out.pop_back().unwrap();
     assert_eq!(last.sack, [(7_001, 8_001), (5_001, 6_001), (3_001, 4_001)]);
-    // Our data has less room while segments carry SACK blocks: two NOPs, two bytes, eight per block (RFC 2018 §3).
+    // Our data has less room while segments carry SACK blocks: two NOPs, two bytes, eight per block (RFC 2018
+    // §3).
     t.out.clear();
     t.write(3_000);
     let data = t.out.pop_front().unwrap_or_else(|| expect!(t, ".", len(1_448 - 28)));

@@ -711,7 +711,8 @@ fn a_loopback_address_on_a_link_is_forged() {
     }
 }
 
-/// SYNs from `ports` of the address `peer`; the handshake is completed if `complete`. Returns how many SYNs were answered.
+/// SYNs from `ports` of the address `peer`; the handshake is completed if `complete`. Returns how many SYNs
+/// were answered.
 fn knock(t: &mut Trace, peer: &str, ports: std::ops::Range<u16>, complete: bool) -> usize {
     let mut answered = 0;
     t.peer.set_ip(peer.parse().unwrap());

@@ -32,7 +32,8 @@ fn jump_01_data_in_flight_is_retransmitted_once() {
     t.poll();
     t.out.clear();
     jump(&mut t);
-    // One timeout of the fifteen that an hour has room for (`tcp_retries2`): the first segment, or the probe of the tail.
+    // One timeout of the fifteen that an hour has room for (`tcp_retries2`): the first segment, or the probe
+    // of the tail.
     assert_eq!(t.out.len(), 1, "{:?}", t.out);
     assert!(t.stack.counters().tcp_timeouts <= 1);
     assert_eq!(t.state(), State::Established);
@@ -59,8 +60,8 @@ fn jump_02_keepalive_probes_one_after_the_other() {
     expect!(t, "R.", after_ms(3_000));
 }
 
-/// Linux counts the user timeout from the first retransmission: one that has not begun does not pass in the jump, one that
-/// has begun does.
+/// Linux counts the user timeout from the first retransmission: one that has not begun does not pass in the
+/// jump, one that has begun does.
 #[test]
 fn jump_03_the_user_timeout_counts_from_the_first_retransmission() {
     let options = ConnOptions { user_timeout: Some(Duration::from_secs(30)), ..ConnOptions::default() };

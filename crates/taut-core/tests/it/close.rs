@@ -1,4 +1,5 @@
-//! Ending a connection: every path of RFC 9293 §3.3.2 figure 5 from ESTABLISHED on, TIME-WAIT, and what is left over.
+//! Ending a connection: every path of RFC 9293 §3.3.2 figure 5 from ESTABLISHED on, TIME-WAIT, and what is
+//! left over.
 
 use crate::support;
 
@@ -239,7 +240,8 @@ fn data_after_close_resets() {
         if acked {
             inject!(t, ".", seq(1), ack(2));
         }
-        // RFC 9293 §3.5.2: the reset's number is the one acknowledged, which the peer expects even if our FIN was lost.
+        // RFC 9293 §3.5.2: the reset's number is the one acknowledged, which the peer expects even if our FIN
+        // was lost.
         let ack = if acked { 2 } else { 1 };
         inject!(t, "P.", seq(1), ack(ack), len(10));
         expect!(t, "R", seq(ack));
@@ -387,7 +389,8 @@ fn a_syn_that_waits_for_the_device_is_forgotten_with_its_connection() {
 
 #[test]
 fn an_ack_that_is_owed_does_not_follow_a_reset() {
-    // RFC 9293 §3.10.7.4: a segment outside the window is answered by an ACK. Then the peer ends the connection.
+    // RFC 9293 §3.10.7.4: a segment outside the window is answered by an ACK. Then the peer ends the
+    // connection.
     let mut t = Trace::accepted(Offer::EASY);
     t.inject_unpolled(&Seg::new(".").seq(1_000_000).ack(1).len(10));
     t.inject_unpolled(&Seg::new("R").seq(1));

@@ -1,7 +1,8 @@
 //! A peer that lies about congestion marks: ATK-24 and ATK-25 of docs/spec/reliability.md.
 //!
-//! A count that says too much makes its own connection slow, and no more than that: it never stops it, and costs nobody else.
-//! A count that says too little is no lie that a sender could see; it gets what a peer without ECN gets, and its queues drop.
+//! A count that says too much makes its own connection slow, and no more than that: it never stops it, and
+//! costs nobody else. A count that says too little is no lie that a sender could see; it gets what a peer
+//! without ECN gets, and its queues drop.
 
 use crate::support;
 
@@ -109,7 +110,8 @@ fn rounds(algorithm: &str, lie: Lie) -> (Vec<u32>, u64) {
     }
     let info = t.info();
     assert_eq!(t.state(), State::Established);
-    // RFC 9768 §3.2.2.5: an ACK stands for at most the packets that it delivers, or for the seven that its field can tell.
+    // RFC 9768 §3.2.2.5: an ACK stands for at most the packets that it delivers, or for the seven that its
+    // field can tell.
     assert!(
         u64::from(info.delivered_ce) <= info.delivered + 7 * u64::from(acks),
         "{algorithm} {lie:?} {info:?}"
@@ -124,7 +126,8 @@ fn atk_24_lies_about_marks_slow_down_the_liar_and_do_not_stop_it() {
         let (honest, most) = rounds(algorithm, Lie::None);
         for lie in [Lie::EceWithoutEnd, Lie::Jumps, Lie::JumpsWithOption, Lie::Random] {
             let (windows, bytes) = rounds(algorithm, lie);
-            // RFC 5681 §3.1: never less than two segments after a reduction; RFC 3168 §6.1.2: at least one in any case.
+            // RFC 5681 §3.1: never less than two segments after a reduction; RFC 3168 §6.1.2: at least one in
+            // any case.
             let least = windows.iter().min().unwrap();
             println!(
                 "{algorithm:7} {lie:?}: cwnd {least} to {}, {bytes} bytes of {most}",
@@ -142,7 +145,8 @@ fn atk_24_lies_about_marks_slow_down_the_liar_and_do_not_stop_it() {
     }
 }
 
-/// RFC 9768 appendix A.1: an ACK that acknowledges nothing new says nothing about marks, however its counts jump.
+/// RFC 9768 appendix A.1: an ACK that acknowledges nothing new says nothing about marks, however its counts
+/// jump.
 #[test]
 fn atk_25_counts_without_data_say_nothing() {
     for algorithm in ALGORITHMS {

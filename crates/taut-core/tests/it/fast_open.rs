@@ -659,7 +659,8 @@ fn tfo_21_a_refused_connection_fails_reads_and_writes() {
     inject!(t, "R.", seq(0), ack(11));
     assert_eq!(t.event(), Some(Event::Failed(id, ConnError::Refused)));
     assert_eq!(t.try_write(), Err(WriteError::Conn(ConnError::Refused)));
-    // An answer to a SYN that has not left is forged, even if its number is right: that of the same connection above.
+    // An answer to a SYN that has not left is forged, even if its number is right: that of the same
+    // connection above.
     let (local, iss) = (t.local, t.iss);
     let mut t = client();
     t.connect_with(&fast());
@@ -847,7 +848,8 @@ fn tfo_15_the_syn_ack_is_retransmitted_once_more_than_usual_and_without_the_opti
     assert_eq!(t.event(), Some(Event::Failed(id, ConnError::TimedOut)));
 }
 
-/// RFC 9768 §3.1.5: a SYN that requests another kind of ECN than the first, with the same number, is of another connection.
+/// RFC 9768 §3.1.5: a SYN that requests another kind of ECN than the first, with the same number, is of
+/// another connection.
 #[test]
 fn half_10_a_repeated_syn_with_another_request_ends_an_early_connection_too() {
     let mut t = server_with(10, |config| config.ecn.policy = EcnPolicy::AcceptAccurate);
@@ -984,7 +986,8 @@ fn an_accepted_connection_outlives_its_listener() {
     expect_nothing!(t);
 }
 
-/// RFC 9768 §3.2.3: its counters have the room that is left. 20 bytes of options and 12 of this one leave 8: two counters.
+/// RFC 9768 §3.2.3: its counters have the room that is left. 20 bytes of options and 12 of this one leave 8:
+/// two counters.
 #[test]
 fn tfo_22_the_counters_of_accurate_ecn_give_way() {
     let mut t = server_with(10, |config| config.ecn.policy = taut_core::config::EcnPolicy::AcceptAccurate);

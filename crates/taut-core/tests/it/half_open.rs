@@ -91,7 +91,8 @@ fn half_04_a_syn_ack_is_repeated_and_a_repeated_syn_does_not_put_that_off() {
     t.expect_gone();
 }
 
-/// RFC 9293 §3.10.7.4, RFC 5961: what each segment that completes no handshake does, and that it makes no connection.
+/// RFC 9293 §3.10.7.4, RFC 5961: what each segment that completes no handshake does, and that it makes no
+/// connection.
 #[test]
 fn half_05_other_segments_make_no_connection() {
     let mut t = answered(StackConfig::default(), Offer::ALL);
@@ -205,8 +206,8 @@ fn half_09_a_listener_that_is_closed_forgets_them() {
     expect_nothing!(t, for_ms 10_000);
 }
 
-/// RFC 9768 §3.1.5: the second SYN's mark is reported by the second SYN-ACK (table 2), and a request for another kind of
-/// ECN is a reset.
+/// RFC 9768 §3.1.5: the second SYN's mark is reported by the second SYN-ACK (table 2), and a request for
+/// another kind of ECN is a reset.
 #[test]
 fn half_10_what_a_repeated_syn_says_about_ecn_is_kept() {
     let config = || StackConfig::default().with(|c| c.ecn.policy = taut_core::config::EcnPolicy::AskAccurate);

@@ -14,7 +14,8 @@ use taut_wire::Flags;
 fn active_open() {
     let mut t = Trace::new();
     let id = t.connect();
-    // The link carries 1500 bytes; 128 MiB of receive buffer need a shift of 12; a SYN's window is not scaled.
+    // The link carries 1500 bytes; 128 MiB of receive buffer need a shift of 12; a SYN's window is not
+    // scaled.
     let syn = expect!(t, "S", seq(0), win(65_535), mss(1_460), wscale(12), sackok());
     assert_eq!(syn.wire.ack, 0);
     assert_eq!(syn.options.timestamps.map(|ts| ts.echo), Some(0), "RFC 7323 §3.2: TSecr is 0 in a SYN");
@@ -133,7 +134,8 @@ fn what_is_switched_off_is_not_offered() {
 
 #[test]
 fn strange_segment_sizes_and_scales() {
-    // (offered, used without timestamps): none is below 48, for that would cost us, nor above what the link takes.
+    // (offered, used without timestamps): none is below 48, for that would cost us, nor above what the link
+    // takes.
     for (offered, used) in [(0, 536), (1, 48), (65_535, 1_460)] {
         let mut t = Trace::accepted(Offer { mss: Some(offered), ts: false, ..Offer::ALL });
         assert_eq!(t.info().snd_mss, used, "MSS {offered}");

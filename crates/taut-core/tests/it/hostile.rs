@@ -11,8 +11,8 @@ use support::{Rng, pattern};
 use taut_core::{ConnOptions, Duration, Instant, ListenOptions, Stack, StackConfig, State};
 use taut_wire::Unreachable;
 
-/// The classic attack on a connection whose ports are known: one RST, or SYN, for each window of the sequence space. One of
-/// them is in the window for sure.
+/// The classic attack on a connection whose ports are known: one RST, or SYN, for each window of the sequence
+/// space. One of them is in the window for sure.
 #[test]
 fn atk_05_a_whole_sequence_space_of_guesses() {
     const WINDOW: u32 = 65_535;
@@ -33,8 +33,8 @@ fn atk_05_a_whole_sequence_space_of_guesses() {
     }
 }
 
-/// A stranger that guesses data knows nothing: the window's share of the sequence space, times the share of the ACKs that
-/// are believed, is 2.3e-10 for each segment.
+/// A stranger that guesses data knows nothing: the window's share of the sequence space, times the share of
+/// the ACKs that are believed, is 2.3e-10 for each segment.
 #[test]
 fn atk_03_guesses_of_data() {
     let mut t = Trace::accepted(Offer::EASY);
@@ -45,12 +45,13 @@ fn atk_03_guesses_of_data() {
     }
     let info = t.info();
     assert_eq!((info.bytes_received, info.rcv_ooo_bytes, t.state()), (0, 0, State::Established));
-    // Each is out of the window and has a payload: an ACK tells an honest peer where we are. It has no more bytes than the
-    // segment, so it amplifies nothing.
+    // Each is out of the window and has a payload: an ACK tells an honest peer where we are. It has no more
+    // bytes than the segment, so it amplifies nothing.
     assert!(t.out.iter().all(|got| got.bytes.len() <= 41 + 12), "an ACK with a SACK block at most");
 }
 
-/// The limit is each connection's own (CVE-2016-5696: a limit that all share tells a stranger whether a guess was right).
+/// The limit is each connection's own (CVE-2016-5696: a limit that all share tells a stranger whether a guess
+/// was right).
 #[test]
 fn atk_06_a_challenge_of_one_connection_takes_none_from_another() {
     let mut t = Trace::new();
@@ -73,8 +74,8 @@ fn atk_06_a_challenge_of_one_connection_takes_none_from_another() {
     assert_eq!(t.out.len(), 1, "the other connection still answers");
 }
 
-/// RFC 3465 §2.3, Savage et al. 1999: bytes count, not ACKs. Ten segments in ten thousand ACKs open the window by ten
-/// segments, as in one.
+/// RFC 3465 §2.3, Savage et al. 1999: bytes count, not ACKs. Ten segments in ten thousand ACKs open the
+/// window by ten segments, as in one.
 #[test]
 fn atk_07_divided_acks_open_the_window_no_faster() {
     for algorithm in ["reno", "cubic", "dctcp"] {
@@ -96,8 +97,8 @@ fn atk_07_divided_acks_open_the_window_no_faster() {
     }
 }
 
-/// Duplicate ACKs from nowhere: each says that a segment has left, and never more than were sent. What they release ends at
-/// the window that the peer offered, 65 segments.
+/// Duplicate ACKs from nowhere: each says that a segment has left, and never more than were sent. What they
+/// release ends at the window that the peer offered, 65 segments.
 #[test]
 fn atk_08_duplicate_acks_end_at_the_window() {
     for sackok in [false, true] {
@@ -119,7 +120,8 @@ fn atk_08_duplicate_acks_end_at_the_window() {
     }
 }
 
-/// ACKs of what is in flight but cannot have arrived make the sender faster, as RFC 5681 §7 says; ACKs beyond it do not.
+/// ACKs of what is in flight but cannot have arrived make the sender faster, as RFC 5681 §7 says; ACKs beyond
+/// it do not.
 #[test]
 fn atk_08_optimistic_acks_do_not_pass_what_was_sent() {
     let mut t = Trace::accepted(Offer::EASY);
@@ -148,8 +150,8 @@ fn atk_09_blocks_that_end_beyond_what_was_sent() {
     assert_eq!(t.info().sacked, 2);
 }
 
-/// A segment size of one byte would make a header of 40 bytes for each: the least is 48 (Linux: `tcp_min_snd_mss`,
-/// CVE-2019-11479).
+/// A segment size of one byte would make a header of 40 bytes for each: the least is 48 (Linux:
+/// `tcp_min_snd_mss`, CVE-2019-11479).
 #[test]
 fn atk_10_tiny_segment_sizes() {
     for (mss, least) in [(0, 536), (1, 48), (47, 48), (48, 48), (88, 88)] {
@@ -162,8 +164,8 @@ fn atk_10_tiny_segment_sizes() {
     }
 }
 
-/// RFC 1122 §4.2.3.4: a window that opens by one byte at a time is used when the override timer says so, 0.1 to 1 s: at most
-/// ten segments a second.
+/// RFC 1122 §4.2.3.4: a window that opens by one byte at a time is used when the override timer says so, 0.1
+/// to 1 s: at most ten segments a second.
 #[test]
 fn atk_11_tiny_windows() {
     let mut t = Trace::accepted(Offer { win: 1, ..Offer::EASY });
@@ -185,7 +187,8 @@ fn atk_11_tiny_windows() {
     assert!((10..=100).contains(&segments), "{segments} segments in 10 s");
 }
 
-/// An application that does not read is sent no more than the window that it offered, and what comes beyond is dropped.
+/// An application that does not read is sent no more than the window that it offered, and what comes beyond
+/// is dropped.
 #[test]
 fn atk_13_a_peer_cannot_fill_more_than_the_window() {
     let options = ConnOptions { rcvbuf: Some(10_000), ..ConnOptions::default() };
@@ -205,8 +208,8 @@ fn atk_13_a_peer_cannot_fill_more_than_the_window() {
     assert!(info.rcv_queue_bytes + info.rcv_ooo_bytes <= limit, "{info:?}");
 }
 
-/// 10,000 routers that nobody asked: an error must quote a number in flight (RFC 5927 §4.1), and even then ends nothing and
-/// makes no segment smaller than 552 bytes allow (Linux: `min_pmtu`).
+/// 10,000 routers that nobody asked: an error must quote a number in flight (RFC 5927 §4.1), and even then
+/// ends nothing and makes no segment smaller than 552 bytes allow (Linux: `min_pmtu`).
 #[test]
 fn atk_15_guesses_of_icmp_errors() {
     let mut t = Trace::accepted(Offer::ALL);
@@ -234,8 +237,8 @@ fn atk_15_guesses_of_icmp_errors() {
     assert_eq!(t.state(), State::Established);
 }
 
-/// RFC 6528: initial sequence numbers of connections that differ in a port have nothing in common. 4,096 of them fill 16
-/// boxes with 256 each, and a standard deviation of 15.5.
+/// RFC 6528: initial sequence numbers of connections that differ in a port have nothing in common. 4,096 of
+/// them fill 16 boxes with 256 each, and a standard deviation of 15.5.
 #[test]
 fn atk_16_initial_sequence_numbers_cannot_be_guessed() {
     let mut t = Trace::new();
@@ -257,8 +260,8 @@ fn atk_16_initial_sequence_numbers_cannot_be_guessed() {
     }
 }
 
-/// RFC 6056 §3.3.3: where the search for a port begins depends on the destination and on a secret. 1,024 destinations fill
-/// 16 boxes with 64 each, and a standard deviation of 7.7.
+/// RFC 6056 §3.3.3: where the search for a port begins depends on the destination and on a secret. 1,024
+/// destinations fill 16 boxes with 64 each, and a standard deviation of 7.7.
 #[test]
 fn atk_16_local_ports_cannot_be_guessed() {
     let first_port = |seed: u8, host: u32| {
@@ -280,8 +283,8 @@ fn atk_16_local_ports_cannot_be_guessed() {
     assert!(same <= 1, "{same} of 64 ports are the same with another secret");
 }
 
-/// 10,000 connections that this side closes first leave as many entries as `tcp_max_tw_buckets` allows, and each goes after
-/// a minute.
+/// 10,000 connections that this side closes first leave as many entries as `tcp_max_tw_buckets` allows, and
+/// each goes after a minute.
 #[test]
 fn atk_17_a_flood_of_time_waits() {
     let mut t = Trace::with(StackConfig::default().with(|c| c.max_tw_buckets = 100));

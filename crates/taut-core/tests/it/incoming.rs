@@ -121,7 +121,8 @@ fn in_05_a_refused_flow_gets_a_reset_or_an_icmp_error() {
     assert!(!t.stack.refuse_flow(t.now, flow.id, Refusal::Reset));
     assert_eq!(t.stack.pending_flows(), 0);
 
-    // RFC 792, RFC 1812 §5.2.7.1 (13), RFC 4443 §3.1: type and code. The error about a port comes from the port's host.
+    // RFC 792, RFC 1812 §5.2.7.1 (13), RFC 4443 §3.1: type and code. The error about a port comes from the
+    // port's host.
     let cases = [
         (Refusal::PortUnreachable, (3, 3), (1, 4), Unreachable::Port),
         (Refusal::HostUnreachable, (3, 1), (1, 3), Unreachable::Host),
@@ -244,13 +245,14 @@ fn in_39_a_client_is_asked_whether_it_is_still_there() {
         let filter = t.stack.incoming(FlowFilter::any(), IncomingOptions::default()).unwrap();
         t.syn(Offer::ALL);
         let flow = next_flow(&mut t, filter);
-        // RFC 9293 §3.10.7.3: a connection in SYN-SENT drops what has no ACK, no SYN and no RST. No data: nothing to lose.
+        // RFC 9293 §3.10.7.3: a connection in SYN-SENT drops what has no ACK, no SYN and no RST. No data:
+        // nothing to lose.
         assert!(t.stack.probe_flow(flow.id));
         let probe = expect!(t, "P", len(0));
         assert_eq!((probe.src, probe.dst, probe.wire.ack), (flow.local, flow.peer, 0));
         assert_eq!(t.stack.flow(flow.id), Some(flow));
-        // §3.10.7.1: no connection answers with <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. With another number, or without ACK,
-        // it is not the answer.
+        // §3.10.7.1: no connection answers with <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. With another
+        // number, or without ACK, it is not the answer.
         let answer = |flags, ack| TcpHeader {
             src_port: flow.peer.port(),
             dst_port: flow.local.port(),

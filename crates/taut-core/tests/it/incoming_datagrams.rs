@@ -408,7 +408,8 @@ fn in_29_a_flood_from_many_sources_is_bounded() {
     }
     assert_eq!((w.stack.pending_flows(), w.stack.counters().datagram_flows_in), (4_096, 4_096));
     assert!(held <= 4_096);
-    // With large datagrams, bytes are the limit: 32 MiB in all, and half of it for a source. Each counts 60,000 + 768.
+    // With large datagrams, bytes are the limit: 32 MiB in all, and half of it for a source. Each counts
+    // 60,000 + 768.
     let mut w = World::new();
     let large = |w: &mut World, n: u32| {
         let mut bytes = datagram(flooder(n << 12), addr(ELSEWHERE), &vec![7; 60_000]);
@@ -549,7 +550,8 @@ fn in_33_who_takes_a_datagram() {
         assert_eq!(w.sent().len(), 0);
     }
     assert_eq!(w.recv(any), Err(DatagramError::WouldBlock));
-    // A filter has the address, and none the port: there is no such port. No filter has the address: it is not for us.
+    // A filter has the address, and none the port: there is no such port. No filter has the address: it is
+    // not for us.
     w.udp(PEER, "203.0.113.7:54", b"");
     let sent = w.sent();
     assert!(matches!(parse_icmp(&sent[0]), Icmp::DestinationUnreachable { code: Unreachable::Port, .. }));

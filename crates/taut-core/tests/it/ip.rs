@@ -543,7 +543,8 @@ fn udp_19_small_datagrams_share_the_link_with_tcp() {
     }
     a.conn_mut(conn).unwrap().write(NOW, &noise(10_000)).unwrap();
     let order: Vec<u8> = packets(&mut a, NOW).iter().map(|packet| packet[9]).collect();
-    // The first turn is 65,536 bytes, which 38 datagrams of 1768 use up; then it is TCP's, and then the others'.
+    // The first turn is 65,536 bytes, which 38 datagrams of 1768 use up; then it is TCP's, and then the
+    // others'.
     assert_eq!(order.iter().position(|&upper| upper == protocol::TCP), Some(38));
     assert_eq!(order.iter().filter(|&&upper| upper == protocol::UDP).count(), 200);
 }

@@ -147,7 +147,8 @@ fn the_user_timeout_bounds_retransmission() {
         t.write(100);
         t.wait_ms(seconds * 1_000 - 1);
         assert_eq!(t.state(), State::Established);
-        // It counts from the first timeout: 200 ms after the tail loss probe, which is 200 ms after the write.
+        // It counts from the first timeout: 200 ms after the tail loss probe, which is 200 ms after the
+        // write.
         t.wait_ms(400);
         assert_eq!(t.state(), State::Established);
         t.wait_ms(2);

@@ -54,7 +54,8 @@ fn mem_05_buffers_do_not_grow_under_pressure() {
     };
     let (sndbuf, rcvbuf) = sizes(MemoryUse::default());
     assert!(sndbuf > 1 << 20 && rcvbuf > 1 << 20, "{sndbuf} {rcvbuf}");
-    // Linux: what ten segments of 1448 bytes take at establishment, 2 · 10 · (2048 + 256); and the second number of tcp_rmem.
+    // Linux: what ten segments of 1448 bytes take at establishment, 2 · 10 · (2048 + 256); and the second
+    // number of tcp_rmem.
     assert_eq!(sizes(PRESSURE), (46_080, 131_072));
 }
 
@@ -84,8 +85,8 @@ fn mem_06_data_out_of_order_gives_way_to_data_that_is_needed_first() {
     inject!(t, ".", seq(1), len(1_000));
     expect!(t, ".", ack(1_001), sack(&[]));
     assert_eq!((t.info().rcv_ooo_bytes, dropped(&t)), (0, (3, 2, 1, 0, 1)));
-    // And when the minimum is full, it is dropped itself, until the application reads. 1,000 bytes fit into 1,024 and 3,000
-    // more into 2,048 and 4,096.
+    // And when the minimum is full, it is dropped itself, until the application reads. 1,000 bytes fit into
+    // 1,024 and 3,000 more into 2,048 and 4,096.
     for n in 1..4 {
         inject!(t, ".", seq(1 + 1_000 * n), len(1_000));
     }
@@ -110,8 +111,8 @@ fn mem_07_a_writer_waits_and_always_gets_on() {
         t.stack.set_memory_elsewhere(EXCESS);
         t.events.clear();
         let now = t.now;
-        // Whole segments of 1,000 bytes, while fewer than 4,608 are queued (Linux: SOCK_MIN_SNDBUF, which is above the first
-        // number of tcp_wmem).
+        // Whole segments of 1,000 bytes, while fewer than 4,608 are queued (Linux: SOCK_MIN_SNDBUF, which is
+        // above the first number of tcp_wmem).
         assert_eq!(t.conn().write(now, &[1; 100_000]), Ok(5_000));
         assert_eq!(t.conn().write(now, b"x"), Err(WriteError::WouldBlock));
         assert!(!t.conn().writable(now));
@@ -127,7 +128,8 @@ fn mem_07_a_writer_waits_and_always_gets_on() {
             assert!(t.conn().writable(now));
             assert_eq!(t.conn().write(now, &[1; 100_000]), Ok(5_000));
         }
-        // The pressure ends, and the buffer is as large as it was: at least 46,080 bytes, of which a segment takes 2,024.
+        // The pressure ends, and the buffer is as large as it was: at least 46,080 bytes, of which a segment
+        // takes 2,024.
         t.stack.set_memory_elsewhere(MemoryUse::default());
         let now = t.now;
         assert!(t.conn().write(now, &[1; 30_000]).unwrap() >= 17_000);
@@ -156,7 +158,8 @@ fn mem_08_all_connections_together_stay_below_high_and_their_minima() {
     // 64, 128 and 256 KiB.
     let t = hoarded(MemoryLimits { low: 16, pressure: 32, high: 64 });
     let held = t.stack.memory_use();
-    // The minimum of each, and the chunk that exceeds it: a chunk is at most twice as long as the ones before.
+    // The minimum of each, and the chunk that exceeds it: a chunk is at most twice as long as the ones
+    // before.
     let minima = 100 * (4_096 + 4_096 + 192);
     assert!(held.bytes <= 256 * 1_024 + minima, "{held:?}");
     assert_eq!((held.connections, t.stack.counters().tcp_memory_pressures), (100, 1));
@@ -171,8 +174,8 @@ fn mem_08_all_connections_together_stay_below_high_and_their_minima() {
 
 #[test]
 fn mem_09_single_bytes_out_of_order_cost_a_bounded_amount() {
-    // Every other byte: 704 each. Twice the receive buffer and a device's buffer: 2 · 131,072 + 65,536 and what such a buffer
-    // has for headers.
+    // Every other byte: 704 each. Twice the receive buffer and a device's buffer: 2 · 131,072 + 65,536 and
+    // what such a buffer has for headers.
     let most = 2 * 131_072 + taut_core::BUFFER_BYTES as u64;
     let mut t = Trace::accepted(Offer::EASY);
     for n in 1..2_000 {
@@ -201,7 +204,8 @@ fn mem_09_single_bytes_out_of_order_cost_a_bounded_amount() {
     assert!(t.stack.memory_use().bytes <= 2 * 2_304 + taut_core::BUFFER_BYTES as u64);
 }
 
-/// A connection from a peer 10 ms away, with timestamps and a large window. Returns also the first timestamp that the peer saw.
+/// A connection from a peer 10 ms away, with timestamps and a large window. Returns also the first timestamp
+/// that the peer saw.
 fn ten_ms_away() -> (Trace, u32) {
     let mut t = Trace::new();
     let listener = t.listen();
@@ -220,7 +224,8 @@ fn mem_11_an_echo_measures_no_more_than_the_time_since_the_data_was_sent() {
     t.wait_s(1_000);
     t.write(100);
     t.poll();
-    // It is retransmitted after a tail loss probe's and an RTO's time, then the peer claims that 1,000 s passed.
+    // It is retransmitted after a tail loss probe's and an RTO's time, then the peer claims that 1,000 s
+    // passed.
     t.wait_ms(900);
     assert!(t.info().total_retrans >= 2);
     inject!(t, ".", ack(101), ts(t.peer_clock(), first));
@@ -237,9 +242,10 @@ fn mem_11_an_echo_measures_no_more_than_the_time_since_the_data_was_sent() {
     assert!((121..=122).contains(&ms), "{ms}");
 }
 
-/// What a connection can be made to hold by echoes of old timestamps: the peer lets our SYN-ACK and our data be retransmitted,
-/// so that only an echo measures them, and claims 1,000 s; then it sends 600 kB/s with echoes of `lag_s` seconds ago. In the end
-/// the application stops reading, and the peer fills the window. Returns the receive buffer and the memory held.
+/// What a connection can be made to hold by echoes of old timestamps: the peer lets our SYN-ACK and our data
+/// be retransmitted, so that only an echo measures them, and claims 1,000 s; then it sends 600 kB/s with
+/// echoes of `lag_s` seconds ago. In the end the application stops reading, and the peer fills the window.
+/// Returns the receive buffer and the memory held.
 fn hoarded_by_echoes(lag_s: u32) -> (u32, u64) {
     let mut t = Trace::new();
     let listener = t.listen();
@@ -290,8 +296,8 @@ fn mem_12_echoes_of_old_timestamps_do_not_make_a_receive_buffer_exceed_linuxs_ma
     }
 }
 
-/// The peer acknowledges each millisecond what left this host in it, as if the path took none, while a device of 1 Gbit/s sends
-/// and the application writes; then it stops. Returns the send buffer and the memory held.
+/// The peer acknowledges each millisecond what left this host in it, as if the path took none, while a device
+/// of 1 Gbit/s sends and the application writes; then it stops. Returns the send buffer and the memory held.
 fn hoarded_by_optimistic_acks(tsq: &str) -> (u32, u64) {
     let (mut t, _) = ten_ms_away();
     t.stack.set_sysctl("taut.tsq", tsq).unwrap();

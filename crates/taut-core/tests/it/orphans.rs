@@ -47,9 +47,9 @@ fn released(config: StackConfig, len: usize, window: u16) -> Trace {
 
 #[test]
 fn orph_01_a_silent_peer_ends_after_eight_retries() {
-    // Nine timeouts of 200 ms, each twice as long as the one before: 0.2 · (2⁹ − 1). A tail loss probe goes before the first,
-    // 40 ms after the data (RFC 8985 §7.2: an RTT of 0, and 2 ms at least, without more than one segment WCDelAckT), and the
-    // timeout counts from there.
+    // Nine timeouts of 200 ms, each twice as long as the one before: 0.2 · (2⁹ − 1). A tail loss probe goes
+    // before the first, 40 ms after the data (RFC 8985 §7.2: an RTT of 0, and 2 ms at least, without more
+    // than one segment WCDelAckT), and the timeout counts from there.
     for (retries, timeouts) in [(0, 9), (3, 4)] {
         let mut t = released(with_retries(retries), 100, 65_535);
         let ms = lifetime(&mut t, |_| {});

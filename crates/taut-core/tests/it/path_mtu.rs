@@ -41,8 +41,8 @@ fn a_black_hole_is_left() {
         let mut world = silent(mtu, 1, 1_250_000);
         let pair = world.pair();
         let took = send(&mut world, pair, 3_000_000, 60).expect("it gets through");
-        // RTO of 220 ms, doubled: the fourth timeout comes after 3.3 s. Then 1.25 MB/s; a hole deeper than the base
-        // costs another timeout of 3.5 s.
+        // RTO of 220 ms, doubled: the fourth timeout comes after 3.3 s. Then 1.25 MB/s; a hole deeper than
+        // the base costs another timeout of 3.5 s.
         let limit = if mtu < 1_024 + 52 { 14 } else { 8 };
         assert!(took < Duration::from_secs(limit), "{mtu}: {took:?}");
         let found = info(&mut world, pair.0).pmtu as usize;
@@ -227,7 +227,8 @@ fn rto_24_a_black_hole_is_suspected_after_as_much_time_on_every_path() {
     }
 }
 
-/// The probe is under way, and one segment behind it: one, not two in one, of the size that the handshake agreed on.
+/// The probe is under way, and one segment behind it: one, not two in one, of the size that the handshake
+/// agreed on.
 fn probing() -> Trace {
     let mut t = about_to_probe(65_535);
     expect!(t, ".", seq(10_241), len(1_448));
@@ -282,7 +283,8 @@ fn a_probe_that_is_lost_with_others_tells_nothing() {
 #[test]
 fn a_probe_that_arrives_makes_segments_larger_and_the_window_no_larger() {
     let mut t = probing();
-    // Nine segments in slow start: cwnd is 12 + 9 segments of 1024 bytes. RFC 4821 §7.3: as many bytes afterwards.
+    // Nine segments in slow start: cwnd is 12 + 9 segments of 1024 bytes. RFC 4821 §7.3: as many bytes
+    // afterwards.
     inject!(t, ".", seq(1), ack(11_689));
     let info = t.info();
     assert_eq!((info.snd_mss, t.stack.counters().tcp_mtup_success), (1_448, 1));

@@ -1,4 +1,5 @@
-//! Chosen packets are lost, and every retransmission is counted: RFC 6298, RFC 6675, RFC 8985, RFC 4015, RFC 2018 §8.
+//! Chosen packets are lost, and every retransmission is counted: RFC 6298, RFC 6675, RFC 8985, RFC 4015, RFC
+//! 2018 §8.
 
 use crate::support;
 
@@ -19,8 +20,8 @@ fn data(packet: &[u8]) -> Option<(u32, usize)> {
     (payload > 0).then_some((tcp.seq, payload))
 }
 
-/// Loses data packets of stack 0: `lose(n, again)` is asked for the n-th place in the stream (from 0), the `again`-th
-/// time it is sent (from 0).
+/// Loses data packets of stack 0: `lose(n, again)` is asked for the n-th place in the stream (from 0), the
+/// `again`-th time it is sent (from 0).
 fn lose(world: &mut World, mut lose: impl FnMut(usize, usize) -> bool + 'static) {
     let mut seen: Vec<(u32, usize)> = Vec::new();
     world.filter = Some(Box::new(move |from, packet| {

@@ -1,5 +1,5 @@
-//! Members of Linux's `TCP_INFO` that no other test asserts, and small options: `IP_TOS`, `TCP_INQ`. Values are derived from
-//! the segments of each trace.
+//! Members of Linux's `TCP_INFO` that no other test asserts, and small options: `IP_TOS`, `TCP_INQ`. Values
+//! are derived from the segments of each trace.
 
 use crate::support;
 
@@ -31,7 +31,8 @@ fn reordering_is_the_distance_by_which_a_segment_was_overtaken() {
     // A shorter distance is seen, and changes nothing.
     inject!(t, ".", ack(1), sack(&[(3_001, 5_001), (1_001, 2_001)]));
     assert_eq!((t.info().reordering, t.info().reord_seen), (4, 2));
-    // Cumulatively: the tenth is there before the first, which is acknowledged at last. Then the third, by less.
+    // Cumulatively: the tenth is there before the first, which is acknowledged at last. Then the third, by
+    // less.
     inject!(t, ".", ack(2_001), sack(&[(9_001, 10_001), (3_001, 5_001)]));
     assert_eq!((t.info().reordering, t.info().reord_seen), (10, 3));
     inject!(t, ".", ack(5_001), sack(&[(9_001, 10_001)]));
@@ -256,7 +257,8 @@ fn info_05_who_paces_and_how_fast_at_most() {
 fn info_06_the_receivers_round_trip() {
     let mut t = Trace::accepted(Offer::EASY);
     assert_eq!((t.info().rcv_rtt, t.info().ato), (None, Duration::from_millis(40)), "Linux: TCP_ATO_MIN");
-    // Without timestamps it is the time in which a whole window arrives, 65,535 bytes; with them, their echo (RFC 7323).
+    // Without timestamps it is the time in which a whole window arrives, 65,535 bytes; with them, their echo
+    // (RFC 7323).
     let mut t = Trace::accepted(Offer::ALL);
     t.write(10);
     t.poll();

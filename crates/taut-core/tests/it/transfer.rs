@@ -1,4 +1,5 @@
-//! Bulk data through links of every kind: every byte arrives, in order, in reasonable time, and nothing is left over.
+//! Bulk data through links of every kind: every byte arrives, in order, in reasonable time, and nothing is
+//! left over.
 
 use crate::support;
 

@@ -25,7 +25,8 @@ fn closed_window(mut t: Trace) -> Trace {
 
 #[test]
 fn probes_back_off_and_last_as_long_as_they_are_answered() {
-    // RFC 9293 §3.8.6.1: MUST-35/36, SHLD-30: first after the RTO (here its least, 200 ms), then exponentially.
+    // RFC 9293 §3.8.6.1: MUST-35/36, SHLD-30: first after the RTO (here its least, 200 ms), then
+    // exponentially.
     let mut t = closed_window(Trace::new());
     let mut wait = 200;
     for _ in 0..40 {
@@ -119,8 +120,9 @@ fn the_user_timeout_does_not_wait_for_the_next_probe() {
 
 #[test]
 fn a_small_window_is_used_after_a_while() {
-    // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not forever: the
-    // override timeout is 0.1 to 1.0 s, or a receiver that can only offer that little would never get anything.
+    // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not
+    // forever: the override timeout is 0.1 to 1.0 s, or a receiver that can only offer that little would
+    // never get anything.
     let mut t = closed_window(Trace::new());
     inject!(t, ".", seq(1), ack(3_001), win(400));
     expect_nothing!(t, for_ms 100);
@@ -223,8 +225,8 @@ fn a_shrinking_window_is_tolerated() {
 
 #[test]
 fn data_in_flight_into_a_closed_window_is_a_probe_too() {
-    // RFC 9293 §3.8.6.1: as long as the peer answers, the connection stays open. Here it shrank its window to nothing
-    // with data in flight, and drops that data.
+    // RFC 9293 §3.8.6.1: as long as the peer answers, the connection stays open. Here it shrank its window to
+    // nothing with data in flight, and drops that data.
     let config = StackConfig::default().with(|c| c.tcp.retries2 = 4);
     let mut t = Trace::with(config);
     t.accept(Offer::EASY);
@@ -409,8 +411,8 @@ fn a_fast_reader_that_stops_pins_no_more_than_its_maximum_and_gives_all_back() {
 
 #[test]
 fn win_04_a_window_that_was_not_used_for_long_is_not_used_at_once() {
-    // RFC 5681 §4.1: no more than the initial window after idleness of more than an RTO, here 200 ms; RFC 2861: cwnd
-    // halves for each. Linux: `tcp_slow_start_after_idle`.
+    // RFC 5681 §4.1: no more than the initial window after idleness of more than an RTO, here 200 ms; RFC
+    // 2861: cwnd halves for each. Linux: `tcp_slow_start_after_idle`.
     for (slow_start_after_idle, idle_ms, expected) in
         [(true, 150, 30), (true, 30_000, 10), (false, 30_000, 30)]
     {
@@ -435,7 +437,8 @@ fn win_04_a_window_that_was_not_used_for_long_is_not_used_at_once() {
     }
 }
 
-/// Also when the data waited for the peer's window: the RTO of 200 ms counts from the last data that was sent.
+/// Also when the data waited for the peer's window: the RTO of 200 ms counts from the last data that was
+/// sent.
 #[test]
 fn win_04_a_window_that_opens_after_a_long_time_is_not_used_at_once() {
     for (closed_ms, expected) in [(150, 30), (30_000, 10)] {
@@ -520,8 +523,8 @@ fn a_slow_reader_closes_the_window_and_nothing_stalls() {
     }
 }
 
-/// What a queue of this host drops was sent as far as the user is concerned: the timeout runs from the first attempt, which
-/// are 200 ms, 400 ms, 800 ms … apart (Linux: `tcp_probe_timer` counts them, too).
+/// What a queue of this host drops was sent as far as the user is concerned: the timeout runs from the first
+/// attempt, which are 200 ms, 400 ms, 800 ms … apart (Linux: `tcp_probe_timer` counts them, too).
 #[test]
 fn what_this_host_drops_is_given_up_in_time() {
     let conn = ConnOptions { user_timeout: Some(Duration::from_secs(3)), ..ConnOptions::default() };
@@ -547,8 +550,8 @@ fn what_this_host_drops_is_given_up_in_time() {
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
-/// An application that goes on writing makes no attempts that count: the fourth one is due after 200 + 400 + 800 ms, as
-/// without the writes.
+/// An application that goes on writing makes no attempts that count: the fourth one is due after 200 + 400 +
+/// 800 ms, as without the writes.
 #[test]
 fn writes_that_this_host_drops_do_not_use_up_the_attempts() {
     let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 3));
@@ -582,9 +585,9 @@ fn attempts_that_this_host_drops_are_forgotten_with_the_first_answer() {
     assert_eq!(t.state(), State::Established);
 }
 
-/// A write between two attempts gets through, while more data waits for the window: the timer of the attempts, due 200 ms after
-/// the first, asks for nothing then. What is in flight has a timer of its own, 200 ms after it left (RFC 6298 §5.1), and an
-/// ACK of it opens the window.
+/// A write between two attempts gets through, while more data waits for the window: the timer of the
+/// attempts, due 200 ms after the first, asks for nothing then. What is in flight has a timer of its own, 200
+/// ms after it left (RFC 6298 §5.1), and an ACK of it opens the window.
 #[test]
 fn an_attempt_that_gets_through_needs_no_probe_of_the_window() {
     let mut t = Trace::new();

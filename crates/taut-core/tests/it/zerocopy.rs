@@ -1,6 +1,6 @@
-//! Random worlds: writes and reads of every kind, with and without a copy, over a network that loses, duplicates,
-//! reorders and corrupts. The stream arrives as it was written; every lent write is reported once and in order, and
-//! its memory is then the application's alone.
+//! Random worlds: writes and reads of every kind, with and without a copy, over a network that loses,
+//! duplicates, reorders and corrupts. The stream arrives as it was written; every lent write is reported once
+//! and in order, and its memory is then the application's alone.
 
 use std::collections::VecDeque;
 use std::task::Poll;

@@ -200,8 +200,8 @@ fn a_task_that_waits_is_woken_once_the_last_to_ask() {
     assert!(ends.far.poll_recv(&mut cx).is_pending());
 }
 
-/// A full channel whose far end is three threads, each of which works on two packets at a time: every packet is received
-/// once, every ticket comes back once, and a sender that was refused is woken.
+/// A full channel whose far end is three threads, each of which works on two packets at a time: every packet
+/// is received once, every ticket comes back once, and a sender that was refused is woken.
 #[test]
 fn several_threads_share_the_far_end() {
     const PACKETS: usize = 30_000;

@@ -1,9 +1,9 @@
-//! How a frame becomes bytes in a descriptor, and which of them the peer has not read yet. Called by `tx.rs`, `rx.rs` and
-//! `line.rs`.
+//! How a frame becomes bytes in a descriptor, and which of them the peer has not read yet. Called by `tx.rs`,
+//! `rx.rs` and `line.rs`.
 //!
-//! **Problem.** A stream has no borders, so each frame has its length in front of it, and a stream that has room for half of a
-//! frame takes half of it. The rest must go before anything else does: a frame that is cut off would make noise of all that
-//! follow.
+//! **Problem.** A stream has no borders, so each frame has its length in front of it, and a stream that has
+//! room for half of a frame takes half of it. The rest must go before anything else does: a frame that is cut
+//! off would make noise of all that follow.
 //!
 //! **Rule.** The rest is kept, at most one frame. Until it has gone, the carrier is full.
 
@@ -28,7 +28,8 @@ pub(super) const FRAME_MAX: usize = (4 << 10) + (64 << 10);
 pub(super) enum Carrier {
     /// A queue of a TAP interface: a frame for each read and write.
     Tap(File),
-    /// A Unix stream socket: a length in front of each frame. With the rest of a frame that it had no room for.
+    /// A Unix stream socket: a length in front of each frame. With the rest of a frame that it had no room
+    /// for.
     Stream(OwnedFd, Mutex<Vec<u8>>),
     /// A Unix socket that keeps borders: a frame is a datagram. Whether the end of the peer is seen.
     Datagrams(OwnedFd, Connected),
@@ -61,10 +62,12 @@ impl Carrier {
         Self::Stream(socket, Mutex::new(Vec::new()))
     }
 
-    /// Sends the pieces as one frame of `len` bytes. The first piece is empty: a stream's length takes its place.
+    /// Sends the pieces as one frame of `len` bytes. The first piece is empty: a stream's length takes its
+    /// place.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when there is no room; the descriptor polls writable when there is again.
+    /// [`io::ErrorKind::WouldBlock`] when there is no room; the descriptor polls writable when there is
+    /// again.
     pub(super) fn send(&self, pieces: &mut [IoSlice<'_>], len: usize) -> io::Result<()> {
         match self {
             Self::Tap(file) => {
@@ -105,8 +108,8 @@ impl Carrier {
         !rest.is_empty()
     }
 
-    /// Bytes of memory of frames that the peer has not read yet, the kernel's own included: 0 for a TAP, where a write runs
-    /// the whole receive path of the kernel.
+    /// Bytes of memory of frames that the peer has not read yet, the kernel's own included: 0 for a TAP,
+    /// where a write runs the whole receive path of the kernel.
     pub(super) fn bytes_below(&self) -> u64 {
         match self {
             Self::Tap(_) => 0,

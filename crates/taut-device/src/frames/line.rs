@@ -1,11 +1,13 @@
-//! What the two halves of a device of frames share: the carrier, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`.
+//! What the two halves of a device of frames share: the carrier, the neighbours, and a timer. Called by
+//! `tx.rs` and `rx.rs`.
 //!
-//! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to
-//! be asked again; while frames wait for the peer to read them, because a socket does not tell when it does; and at
-//! once, when the receiving half has more than it could give, or has learnt where waiting packets go.
+//! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when
+//! a neighbour is to be asked again; while frames wait for the peer to read them, because a socket does not
+//! tell when it does; and at once, when the receiving half has more than it could give, or has learnt where
+//! waiting packets go.
 //!
-//! **Room** is announced by the same set, after a frame that the carrier had no room for, and only then: else each
-//! frame that the peer reads would wake the driver.
+//! **Room** is announced by the same set, after a frame that the carrier had no room for, and only then: else
+//! each frame that the peer reads would wake the driver.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};

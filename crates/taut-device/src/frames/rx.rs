@@ -129,9 +129,9 @@ impl RxDevice for FramesRx {
 }
 
 /// Whether the checksum of a packet without a virtio-net header must be verified. libkrun offers its guests
-/// `VIRTIO_NET_F_CSUM` and `HOST_TSO4`, and strips their virtio-net headers: what a guest leaves to its card, of
-/// super-packets too, has the sum of the pseudo-header only, and never was on a wire. QEMU's guests compute
-/// all.
+/// `VIRTIO_NET_F_CSUM` and `HOST_TSO4`, and strips their virtio-net headers: what a guest leaves to its card,
+/// of super-packets too, has the sum of the pseudo-header only, and never was on a wire. QEMU's guests
+/// compute all.
 pub(super) fn of_plain(packet: &[u8]) -> RxChecksum {
     let is_left_to_card = IpHeader::parse(packet).is_ok_and(|ip| {
         let at = match ip.protocol {

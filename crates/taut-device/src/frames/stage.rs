@@ -1,21 +1,21 @@
 //! Bytes of a stream that have not been passed on: finds where each frame begins and ends. Called by `rx.rs`.
 //!
-//! **Problem.** A read brings what there is: a part of a frame, or many. A read for each frame costs a call each, a
-//! read into a place of its own a copy of every byte, and a read that finds nothing a call for nothing, once for each
-//! time that the peer sends.
+//! **Problem.** A read brings what there is: a part of a frame, or many. A read for each frame costs a call
+//! each, a read into a place of its own a copy of every byte, and a read that finds nothing a call for
+//! nothing, once for each time that the peer sends.
 //!
-//! **Rule.** After a short frame, a read fills the stage, and each frame is copied out of it. After a long one, a
-//! read begins in the driver's own buffer and goes on in the stage: the next frame is where it belongs, and what
-//! follows it is copied.
+//! **Rule.** After a short frame, a read fills the stage, and each frame is copied out of it. After a long
+//! one, a read begins in the driver's own buffer and goes on in the stage: the next frame is where it
+//! belongs, and what follows it is copied.
 //!
 //! ```text
 //!   driver's buffer │length│ a long frame ... │ what follows │         stage │ HEAD ... │ more that there was │
 //!                                                   └──────── copied to the end of HEAD ────┘
 //! ```
 //!
-//! A read that brings less than there was room for has taken everything. So nothing is read any more in this batch:
-//! the next frame is announced, because it comes after that read. A peer that passes descriptors (`SCM_RIGHTS`) or
-//! urgent bytes ends reads early; what is behind them comes with the frame after.
+//! A read that brings less than there was room for has taken everything. So nothing is read any more in this
+//! batch: the next frame is announced, because it comes after that read. A peer that passes descriptors
+//! (`SCM_RIGHTS`) or urgent bytes ends reads early; what is behind them comes with the frame after.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -129,8 +129,8 @@ impl Stage {
         }
     }
 
-    /// So many bytes have come, the first of them in this buffer, the others behind the [head](HEAD). Returns the
-    /// place of the first frame if it is whole; the rest is in the stage then.
+    /// So many bytes have come, the first of them in this buffer, the others behind the [head](HEAD). Returns
+    /// the place of the first frame if it is whole; the rest is in the stage then.
     fn divide(&mut self, buffer: &[u8], len: usize) -> io::Result<Option<Range<usize>>> {
         let (here, beyond) = (len.min(buffer.len()), len.saturating_sub(buffer.len()));
         let whole = announced(&buffer[..here], buffer.len())?.map(|len| LENGTH..LENGTH + len);

@@ -1,5 +1,5 @@
-//! TAP: an Ethernet interface of the kernel whose other end is this process. `tuntap.rst`. Also descriptors of TUN and TAP
-//! interfaces that another program has opened.
+//! TAP: an Ethernet interface of the kernel whose other end is this process. `tuntap.rst`. Also descriptors
+//! of TUN and TAP interfaces that another program has opened.
 
 use std::fs::File;
 use std::io;

@@ -170,7 +170,8 @@ fn dev_17_long_segments_are_whole_pages() {
     }
 }
 
-/// A socket takes a part of a frame when it is nearly full: the rest goes before anything else, and nothing is lost.
+/// A socket takes a part of a frame when it is nearly full: the rest goes before anything else, and nothing
+/// is lost.
 #[test]
 fn a_frame_that_fits_in_part_is_completed_first() {
     let (mut device, mut far) = stream(60_000);
@@ -221,8 +222,8 @@ fn a_frame_that_fits_in_part_is_completed_first() {
     assert_eq!(back, kept);
 }
 
-/// No ticket comes back before the peer has read its frame, and all do when it has read all. In between they may be a
-/// little late, because the kernel counts memory and not bytes.
+/// No ticket comes back before the peer has read its frame, and all do when it has read all. In between they
+/// may be a little late, because the kernel counts memory and not bytes.
 #[test]
 fn a_packet_has_left_when_the_peer_has_read_it() {
     const FRAMES: usize = 20;
@@ -242,7 +243,8 @@ fn a_packet_has_left_when_the_peer_has_read_it() {
         }
     }
     assert_eq!(back, FRAMES);
-    // The kernel takes 2,304 bytes for each of these frames, of which 1,512 are certain: a third of them may be late.
+    // The kernel takes 2,304 bytes for each of these frames, of which 1,512 are certain: a third of them may
+    // be late.
     assert!(late <= FRAMES.div_ceil(3), "{late} tickets were late");
 }
 

@@ -1,9 +1,10 @@
-//! The half of a device of frames that sends, and gives tickets back when the peer has read the frames. Called by the driver.
+//! The half of a device of frames that sends, and gives tickets back when the peer has read the frames.
+//! Called by the driver.
 //!
-//! **When a packet has left.** A Unix socket counts the memory of what its peer has not read (`SIOCOUTQ`). If there is none
-//! after a call, the packet has left. Otherwise its ticket waits, and comes back by bytes
-//! ([`below.rs`](../packet/below.rs)), at the next call, the next packet from the peer, or a millisecond later. On a TAP
-//! it has left when the write returns.
+//! **When a packet has left.** A Unix socket counts the memory of what its peer has not read (`SIOCOUTQ`). If
+//! there is none after a call, the packet has left. Otherwise its ticket waits, and comes back by bytes
+//! ([`below.rs`](../packet/below.rs)), at the next call, the next packet from the peer, or a millisecond
+//! later. On a TAP it has left when the write returns.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -124,7 +125,8 @@ fn failed(error: io::Error, ticket: TxTicket) -> Sent {
 }
 
 impl TxDevice for FramesTx {
-    /// Room and tickets are announced with the packets, by the descriptor of the receiving half: see `line.rs`.
+    /// Room and tickets are announced with the packets, by the descriptor of the receiving half: see
+    /// `line.rs`.
     fn news(&mut self, _: &Waker) -> io::Result<News> {
         Ok(News::Waker)
     }

@@ -1,20 +1,23 @@
 //! Which packets are still below: sent, and neither on the wire nor dropped. Pure; called by `tx.rs`.
 //!
-//! **Problem.** A ticket that comes back too early undoes the small queue, and one that never comes back stops its
-//! connection. The kernel says two things about packets below a socket: how many bytes of memory they take together
-//! (`SIOCOUTQ`), and, if asked, the name of a packet when the driver of the interface gets it (a timestamp). A packet that
-//! is dropped in a queue below is never named.
+//! **Problem.** A ticket that comes back too early undoes the small queue, and one that never comes back
+//! stops its connection. The kernel says two things about packets below a socket: how many bytes of memory
+//! they take together (`SIOCOUTQ`), and, if asked, the name of a packet when the driver of the interface gets
+//! it (a timestamp). A packet that is dropped in a queue below is never named.
 //!
-//! **Rule.** A name brings back its own ticket. Bytes bring back what has no name: when the kernel holds fewer bytes than
-//! the packets here must take at least, the oldest have left or were dropped. When it holds none, all have.
+//! **Rule.** A name brings back its own ticket. Bytes bring back what has no name: when the kernel holds
+//! fewer bytes than the packets here must take at least, the oldest have left or were dropped. When it holds
+//! none, all have.
 //!
-//! A packet's share of the kernel's memory is not known, only that it is at least its length and [`OVERHEAD`]. So tickets
-//! that come back by bytes may be a little late, and never early as long as packets leave in order.
+//! A packet's share of the kernel's memory is not known, only that it is at least its length and
+//! [`OVERHEAD`]. So tickets that come back by bytes may be a little late, and never early as long as packets
+//! leave in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// The least that the kernel adds to a packet's bytes: its descriptor (232 bytes) and what follows the data (320), each
-/// rounded up to a cache line (64-bit Linux; 2,304 bytes in all were measured for a frame of 1,514). Less is safe.
+/// The least that the kernel adds to a packet's bytes: its descriptor (232 bytes) and what follows the data
+/// (320), each rounded up to a cache line (64-bit Linux; 2,304 bytes in all were measured for a frame of
+/// 1,514). Less is safe.
 pub(crate) const OVERHEAD: u32 = 512;
 
 /// The packets below, in the order in which they were sent.
@@ -80,8 +83,8 @@ impl<T> Below<T> {
         Some(ticket)
     }
 
-    /// The kernel held so many bytes before the last name was read. Returns the oldest packet if it is not among them; to be
-    /// called until it returns none.
+    /// The kernel held so many bytes before the last name was read. Returns the oldest packet if it is not
+    /// among them; to be called until it returns none.
     pub(crate) fn gone(&mut self, bytes: u64) -> Option<Gone<T>> {
         if bytes > 0 && self.charged <= bytes {
             return None;

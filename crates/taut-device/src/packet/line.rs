@@ -1,11 +1,12 @@
-//! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`, and by
-//! those of the device `xdp`, which has one packet socket for both.
+//! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs`
+//! and `rx.rs`, and by those of the device `xdp`, which has one packet socket for both.
 //!
-//! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
-//! asked again; when packets below must be looked at, because one that a queue drops is never reported; at once, when
-//! the receiving half has learnt where waiting packets go, because the sending half sends them; at once, too, when
-//! there are changes of the network, because the driver must take them; and while the interface is down, because the
-//! kernel does not report that one that is down has been deleted.
+//! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when
+//! a neighbour is to be asked again; when packets below must be looked at, because one that a queue drops is
+//! never reported; at once, when the receiving half has learnt where waiting packets go, because the sending
+//! half sends them; at once, too, when there are changes of the network, because the driver must take them;
+//! and while the interface is down, because the kernel does not report that one that is down has been
+//! deleted.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -37,8 +38,8 @@ pub(crate) struct Parcel {
 }
 
 impl Parcel {
-    /// Its neighbour is known, or will never be: sends it by `transmit`, and returns its ticket if that comes back now. The device
-    /// has taken the ticket already, so a packet for which there is no room is lost.
+    /// Its neighbour is known, or will never be: sends it by `transmit`, and returns its ticket if that comes
+    /// back now. The device has taken the ticket already, so a packet for which there is no room is lost.
     pub(crate) fn resolved(
         resolved: Resolved<Self>,
         transmit: impl FnOnce(&[u8; 14], &TxPacket<'_>, TxTicket) -> Sent,
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
     is_gone: AtomicBool,
     /// The other queues of this host on the interface.
     others: OnceLock<Vec<Weak<Self>>>,
-    /// Held while they are told of a lease, so that all hear of changes in the same order. No line is locked when it is
-    /// taken.
+    /// Held while they are told of a lease, so that all hear of changes in the same order. No line is locked
+    /// when it is taken.
     telling: Mutex<()>,
 }
 
@@ -155,8 +156,8 @@ impl Shared {
         debug_assert!(set.is_ok());
     }
 
-    /// A message between neighbours has come to this queue, which answers it. The others send to the same neighbours. The caller
-    /// has no line locked.
+    /// A message between neighbours has come to this queue, which answers it. The others send to the same
+    /// neighbours. The caller has no line locked.
     pub(crate) fn pass_on(&self, frame: &[u8]) {
         for other in self.others.get().into_iter().flatten().filter_map(Weak::upgrade) {
             let mut line = other.line();
@@ -275,8 +276,8 @@ impl Shared {
         }
     }
 
-    /// Nothing has come: handles what the neighbours' timers ask for, and looks for an interface that is down. Returns why it
-    /// is gone, if it is.
+    /// Nothing has come: handles what the neighbours' timers ask for, and looks for an interface that is
+    /// down. Returns why it is gone, if it is.
     pub(crate) fn handle_timeout(&self) -> io::Result<()> {
         let mut line = self.line();
         if line.armed == Instant::NEVER {
@@ -302,8 +303,8 @@ impl Shared {
 
     /// The interface has changed its state. Returns why it is gone, if it is.
     ///
-    /// The kernel reports a change by an error of each socket, which stays until it is read; a socket with an error would
-    /// keep the driver awake.
+    /// The kernel reports a change by an error of each socket, which stays until it is read; a socket with an
+    /// error would keep the driver awake.
     pub(crate) fn handle_down(&self) -> io::Result<()> {
         self.is_down.store(true, Ordering::Relaxed);
         packet_socket::take_error(&self.send);

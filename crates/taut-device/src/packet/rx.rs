@@ -13,7 +13,8 @@ use taut_wire::{VnetHeader, ethernet};
 use super::line::{Shared, now};
 use crate::vnet;
 
-/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
+/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its
+/// packets.
 const USELESS_MAX: usize = 64;
 /// Where the IP packet begins.
 const IP_AT: usize = VnetHeader::LEN + ethernet::HEADER_LEN;

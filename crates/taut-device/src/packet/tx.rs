@@ -1,11 +1,11 @@
-//! The half of a packet device that sends, and gives tickets back when packets have left. Called by the driver, through
-//! `taut_driver`'s outbox.
+//! The half of a packet device that sends, and gives tickets back when packets have left. Called by the
+//! driver, through `taut_driver`'s outbox.
 //!
-//! **When a packet has left.** After each call, the kernel is asked how many bytes it holds (`SIOCOUTQ`, 0.2 µs beside the
-//! 5 µs of a super-packet). If it holds none, the packet has left: so it is on a virtual link without a queue. Otherwise its
-//! ticket waits, and the next messages carry names by which the kernel reports their packets ([`Names`]), until
-//! [`PROMPT_AGAIN`] calls in a row have left nothing below. The packets that were sent before the first name come back by
-//! their bytes (`below.rs`).
+//! **When a packet has left.** After each call, the kernel is asked how many bytes it holds (`SIOCOUTQ`, 0.2
+//! µs beside the 5 µs of a super-packet). If it holds none, the packet has left: so it is on a virtual link
+//! without a queue. Otherwise its ticket waits, and the next messages carry names by which the kernel reports
+//! their packets ([`Names`]), until [`PROMPT_AGAIN`] calls in a row have left nothing below. The packets that
+//! were sent before the first name come back by their bytes (`below.rs`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -27,12 +27,12 @@ use crate::vnet;
 
 /// Calls in a row that left nothing below, after which packets are not named any more.
 const PROMPT_AGAIN: u32 = 64;
-/// How often packets below are looked at if nothing is reported: without names, which tell when to look; and with names, for
-/// those that a queue has dropped.
+/// How often packets below are looked at if nothing is reported: without names, which tell when to look; and
+/// with names, for those that a queue has dropped.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOK_EVERY_NAMED: Duration = Duration::from_millis(10);
-/// Reports in a row after which the counter's reports are relied on. A card that leaves the cutting of super-packets to the
-/// kernel loses some of them: the kernel takes the number for a sequence number.
+/// Reports in a row after which the counter's reports are relied on. A card that leaves the cutting of
+/// super-packets to the kernel loses some of them: the kernel takes the number for a sequence number.
 const REPORTS_COME: u32 = 64;
 
 #[derive(Debug)]
@@ -64,9 +64,10 @@ enum Put {
 
 /// Names for packets.
 ///
-/// A queue that cuts super-packets, such as `tbf`, leaves the report to the first of the segments that ends behind the name,
-/// taken as a sequence number of TCP, or to none (Linux: `tcp_gso_tstamp`, 6.18). So a super-packet's name is a sequence
-/// number in its last segment: then it is reported when all of it has left. Other packets have any name.
+/// A queue that cuts super-packets, such as `tbf`, leaves the report to the first of the segments that ends
+/// behind the name, taken as a sequence number of TCP, or to none (Linux: `tcp_gso_tstamp`, 6.18). So a
+/// super-packet's name is a sequence number in its last segment: then it is reported when all of it has left.
+/// Other packets have any name.
 #[derive(Debug, Default)]
 struct Names {
     next: u32,
@@ -101,8 +102,9 @@ fn sequence(packet: &TxPacket<'_>) -> Option<u32> {
     packet.header.get(usize::from(start) + 4..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
 }
 
-/// The kernel's counter of the packets of a socket that are to be reported, as of Linux before 6.13: the next number is known as
-/// long as it is known which packets the kernel has counted. It counts a packet before the queue discipline takes or drops it.
+/// The kernel's counter of the packets of a socket that are to be reported, as of Linux before 6.13: the next
+/// number is known as long as it is known which packets the kernel has counted. It counts a packet before the
+/// queue discipline takes or drops it.
 #[derive(Debug, Default)]
 struct Counter {
     next: u32,
@@ -111,7 +113,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// The number of the next packet, unless it is not known. It is known again once nothing is below: then the counter begins anew.
+    /// The number of the next packet, unless it is not known. It is known again once nothing is below: then
+    /// the counter begins anew.
     fn next(&mut self, socket: &OwnedFd, nothing_is_below: bool) -> Option<u32> {
         if self.is_unsure && nothing_is_below && packet_socket::enable_timestamps(socket).is_ok() {
             // Reports by the old numbers.
@@ -220,7 +223,8 @@ impl PacketTx {
     ///
     /// - `EAGAIN`: as much is below as the socket may have there. It polls writable when there is room again.
     /// - `ENOBUFS`, `ENOMEM`: the queue discipline dropped it, or there was no memory: a drop in this host.
-    /// - Any other error concerns this packet alone, or the receiving half reports it, too: the interface is gone.
+    /// - Any other error concerns this packet alone, or the receiving half reports it, too: the interface is
+    ///   gone.
     fn failed(&self, error: io::Error, ticket: TxTicket) -> Sent {
         match Errno::from_io_error(&error) {
             Some(Errno::AGAIN) => Sent::Full(ticket),
@@ -257,7 +261,8 @@ impl PacketTx {
     fn look(&mut self) {
         self.send_resolved();
         if !self.below.is_empty() {
-            // Bytes before names: whoever is not counted any more is in the error queue then, unless it was dropped.
+            // Bytes before names: whoever is not counted any more is in the error queue then, unless it was
+            // dropped.
             let bytes = packet_socket::bytes_below(&self.shared.send).unwrap_or(0);
             while let Some(name) = packet_socket::next_report(&self.shared.send) {
                 let ticket = self.below.left(name);

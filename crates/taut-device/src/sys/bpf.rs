@@ -1,8 +1,9 @@
-//! The five calls of `bpf(2)` by which an interface hands packets to an `AF_XDP` socket: a map of sockets, a program, a
-//! socket in the map, the program on the interface, another program in its place. linux/bpf.h. Called by `xdp`.
+//! The five calls of `bpf(2)` by which an interface hands packets to an `AF_XDP` socket: a map of sockets, a
+//! program, a socket in the map, the program on the interface, another program in its place. linux/bpf.h.
+//! Called by `xdp`.
 //!
-//! A library for BPF (aya, libbpf) loads object files that a compiler has made, with relocations and type information. The
-//! program here has a few dozen instructions, which `xdp/program.rs` writes itself.
+//! A library for BPF (aya, libbpf) loads object files that a compiler has made, with relocations and type
+//! information. The program here has a few dozen instructions, which `xdp/program.rs` writes itself.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -82,11 +83,12 @@ struct LinkUpdate {
     old_prog_fd: u32,
 }
 
-/// Makes a call with these attributes. Returns its result, which is a descriptor for calls that make something.
+/// Makes a call with these attributes. Returns its result, which is a descriptor for calls that make
+/// something.
 fn bpf<A>(command: i64, attributes: &A) -> io::Result<i32> {
     #[expect(unsafe_code, reason = "no library has this system call alone")]
-    // SAFETY: the kernel reads as many bytes as the attributes have. The addresses in them are of memory that outlives the call,
-    // and that these calls only read: the callers below see to that.
+    // SAFETY: the kernel reads as many bytes as the attributes have. The addresses in them are of memory that
+    // outlives the call, and that these calls only read: the callers below see to that.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, (&raw const *attributes).cast::<u8>(), size_of::<A>())
     };

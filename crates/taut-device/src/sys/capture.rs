@@ -1,5 +1,5 @@
-//! Packets as they arrive at an interface, each with the kernel's time of arrival: for tests of what leaves when. `packet(7)`,
-//! `socket(7)`. Called by tests.
+//! Packets as they arrive at an interface, each with the kernel's time of arrival: for tests of what leaves
+//! when. `packet(7)`, `socket(7)`. Called by tests.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -47,7 +47,8 @@ impl Capture {
         Ok(Self { socket, ahead_ns: ahead_ns() })
     }
 
-    /// Waits for a packet, for so long at most, and writes the beginning of its frame into `frame`. `None` if none came.
+    /// Waits for a packet, for so long at most, and writes the beginning of its frame into `frame`. `None` if
+    /// none came.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -80,7 +81,8 @@ impl Capture {
     }
 }
 
-/// How far the wall clock is ahead: of several readings, the one between the closest two of the monotonic clock.
+/// How far the wall clock is ahead: of several readings, the one between the closest two of the monotonic
+/// clock.
 fn ahead_ns() -> i64 {
     let read = |_| {
         let before = monotonic_ns();

@@ -8,15 +8,15 @@ use rustix::process::Pid;
 /// Which of the two processes this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
-    /// The new one. It has a copy of everything, descriptors included, and should end by [`exit_now`] or become another
-    /// program.
+    /// The new one. It has a copy of everything, descriptors included, and should end by [`exit_now`] or
+    /// become another program.
     Child,
     /// The one that was there, with the child's number, for which somebody must wait.
     Parent(Pid),
 }
 
-/// Makes a second process, if this one has a single thread: what other threads are about to change would stay as it is
-/// in the child for ever.
+/// Makes a second process, if this one has a single thread: what other threads are about to change would stay
+/// as it is in the child for ever.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] if this process has other threads, and what `/proc` or the kernel refuse.
@@ -33,8 +33,8 @@ pub fn fork_alone() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
-/// Ends the process at once: what the parent has registered for its end is not run, and nothing that it has buffered is
-/// written twice.
+/// Ends the process at once: what the parent has registered for its end is not run, and nothing that it has
+/// buffered is written twice.
 pub fn exit_now(code: i32) -> ! {
     #[expect(unsafe_code, reason = "system call")]
     // SAFETY: the call has no pointers, and does not return.

@@ -1,4 +1,5 @@
-//! The kernel's facts about its own TCP sockets, and socket options that no library sets. `tcp(7)`, `socket(7)`.
+//! The kernel's facts about its own TCP sockets, and socket options that no library sets. `tcp(7)`,
+//! `socket(7)`.
 //!
 //! Structures are returned as the bytes that the kernel filled in, because later kernels have more members.
 //! Called by `taut-testbed`, which compares a stack with the kernel, and by `taut-gateway`.

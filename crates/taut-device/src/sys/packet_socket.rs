@@ -1,5 +1,5 @@
-//! Packet sockets: the options, the messages with ancillary data, and the error queue, for which no library has a safe form.
-//! `packet(7)`, `socket(7)`, Documentation/networking/timestamping.rst. Called by `packet`.
+//! Packet sockets: the options, the messages with ancillary data, and the error queue, for which no library
+//! has a safe form. `packet(7)`, `socket(7)`, Documentation/networking/timestamping.rst. Called by `packet`.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
@@ -34,7 +34,8 @@ pub(crate) enum Gets {
     Nothing,
     /// All that arrive at the interface and have no VLAN tag.
     All,
-    /// Of these, messages between neighbours, and of servers and routers to hosts: ARP, neighbour discovery, DHCP.
+    /// Of these, messages between neighbours, and of servers and routers to hosts: ARP, neighbour discovery,
+    /// DHCP.
     #[cfg(feature = "xdp")]
     Neighbours,
 }
@@ -107,8 +108,8 @@ const fn op(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// Lets through untagged IPv4, IPv6 and ARP. The kernel takes the tag of a VLAN out of the packet, so without this, packets of
-/// other networks would look like those of this one.
+/// Lets through untagged IPv4, IPv6 and ARP. The kernel takes the tag of a VLAN out of the packet, so without
+/// this, packets of other networks would look like those of this one.
 const fn filter_of_all() -> [libc::sock_filter; 8] {
     [
         op(op::LOAD_BYTE, op::VLAN_TAG_PRESENT, 0, 0),
@@ -122,8 +123,8 @@ const fn filter_of_all() -> [libc::sock_filter; 8] {
     ]
 }
 
-/// Of these: ARP; UDP of IPv4 to a client of DHCP, in headers without options; advertisements of routers, solicitations and
-/// advertisements of neighbours.
+/// Of these: ARP; UDP of IPv4 to a client of DHCP, in headers without options; advertisements of routers,
+/// solicitations and advertisements of neighbours.
 #[cfg(feature = "xdp")]
 const fn filter_of_neighbours() -> [libc::sock_filter; 17] {
     const CLIENT: u32 = 68;
@@ -189,8 +190,8 @@ fn add_membership(socket: &OwnedFd, index: u32, kind: u16, mac: Mac) -> io::Resu
     set(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Sets the room for packets that are below, and for packets that wait to be received; without privileges, as much of it as
-/// the system allows.
+/// Sets the room for packets that are below, and for packets that wait to be received; without privileges, as
+/// much of it as the system allows.
 pub(crate) fn set_buffers(socket: &OwnedFd, send: u32, receive: u32) {
     for (bytes, force, ask) in
         [(send, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), (receive, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)]
@@ -229,8 +230,8 @@ pub(crate) fn join(socket: &OwnedFd, group: Option<Group>) -> io::Result<Group> 
     Ok(Group(number & 0xffff))
 }
 
-/// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number: the one that the
-/// message gives, or the next one of a counter, which begins at zero.
+/// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number: the
+/// one that the message gives, or the next one of a counter, which begins at zero.
 pub(crate) fn enable_timestamps(socket: &OwnedFd) -> io::Result<()> {
     // The counter begins when numbers are switched on.
     for flags in [REPORT_SOFTWARE | OPT_TSONLY, REPORT_SOFTWARE | OPT_TSONLY | OPT_ID] {
@@ -318,8 +319,8 @@ pub(crate) fn send(socket: &OwnedFd, pieces: &[IoSlice<'_>], along: Along) -> io
         control.push(&mut len, SCM_TXTIME, &at.to_ne_bytes());
     }
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: all zero is a message without anything. `IoSlice` has the layout of iovec; the pieces and the control data
-    // outlive the call, which only reads them.
+    // SAFETY: all zero is a message without anything. `IoSlice` has the layout of iovec; the pieces and the
+    // control data outlive the call, which only reads them.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
@@ -338,12 +339,13 @@ pub(crate) fn enable_arrivals(socket: &OwnedFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32.to_ne_bytes())
 }
 
-/// Receives one packet into the pieces. Returns its length, also of what they had no room for, and its time in nanoseconds.
+/// Receives one packet into the pieces. Returns its length, also of what they had no room for, and its time
+/// in nanoseconds.
 pub(crate) fn receive_with_time(socket: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> io::Result<(usize, i64)> {
     let mut control = Control([0; 96]);
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: all zero is a message without anything. `IoSliceMut` has the layout of iovec. The kernel writes at most as much
-    // as the pieces and the control data hold.
+    // SAFETY: all zero is a message without anything. `IoSliceMut` has the layout of iovec. The kernel writes
+    // at most as much as the pieces and the control data hold.
     let (received, len) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = pieces.as_mut_ptr().cast();
@@ -381,7 +383,8 @@ pub(crate) fn next_report(socket: &OwnedFd) -> Option<u32> {
     loop {
         let mut control = Control([0; 96]);
         #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: all zero is a message without anything. The kernel writes at most `msg_controllen` bytes of control data.
+        // SAFETY: all zero is a message without anything. The kernel writes at most `msg_controllen` bytes of
+        // control data.
         let (received, len) = unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_control = control.0.as_mut_ptr().cast();
@@ -420,8 +423,9 @@ fn find(mut control: &[u8], level: i32, kind: i32) -> Option<&[u8]> {
     None
 }
 
-/// Whether the kernel lets a message give the number, as Linux does since 6.13. Asked with a packet that no interface takes: an
-/// older kernel refuses its ancillary data first (`EINVAL`), this one its length (`EMSGSIZE`).
+/// Whether the kernel lets a message give the number, as Linux does since 6.13. Asked with a packet that no
+/// interface takes: an older kernel refuses its ancillary data first (`EINVAL`), this one its length
+/// (`EMSGSIZE`).
 pub(crate) fn can_name(socket: &OwnedFd) -> bool {
     let too_long = vec![0; 70_000];
     let along = Along { report: Report::By(0), departure_ns: None };
@@ -444,7 +448,8 @@ mod tests {
         frame
     }
 
-    /// The kernel runs the filter, on a socket of another kind. Offsets and numbers: RFC 791, RFC 768, RFC 8200, RFC 4861 §4.
+    /// The kernel runs the filter, on a socket of another kind. Offsets and numbers: RFC 791, RFC 768, RFC
+    /// 8200, RFC 4861 §4.
     #[test]
     fn dhcp_20_the_filter_lets_through_what_neighbours_and_servers_say() {
         let (near, far) = UnixDatagram::pair().unwrap();

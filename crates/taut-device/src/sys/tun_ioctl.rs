@@ -25,8 +25,8 @@ struct InterfaceRequest {
     unused: [u8; 22],
 }
 
-/// Attaches to the interface `name`, which has fewer than [`IFNAMSIZ`] bytes. Returns its name: the kernel replaces
-/// `%d` by a number.
+/// Attaches to the interface `name`, which has fewer than [`IFNAMSIZ`] bytes. Returns its name: the kernel
+/// replaces `%d` by a number.
 pub(crate) fn attach(file: &File, name: &str, flags: u16) -> io::Result<String> {
     let mut request = InterfaceRequest { name: [0; IFNAMSIZ], flags, unused: [0; 22] };
     request.name[..name.len()].copy_from_slice(name.as_bytes());

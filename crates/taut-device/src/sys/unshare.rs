@@ -21,7 +21,8 @@ pub(crate) fn new_user_network_and_mounts() -> io::Result<()> {
 
 fn unshare(flags: UnshareFlags) -> io::Result<()> {
     #[expect(unsafe_code, reason = "the call can also take descriptors away from a thread")]
-    // SAFETY: only namespaces are unshared, not the table of descriptors nor anything else that Rust relies on.
+    // SAFETY: only namespaces are unshared, not the table of descriptors nor anything else that Rust relies
+    // on.
     let result = unsafe { unshare_unsafe(flags) };
     Ok(result?)
 }

@@ -1,10 +1,12 @@
 //! `AF_XDP`: memory that the kernel shares, four rings of places in it, and a socket. Linux:
-//! Documentation/networking/af_xdp.rst, linux/if_xdp.h. Called by `xdp`, whose first page says who owns which slot.
+//! Documentation/networking/af_xdp.rst, linux/if_xdp.h. Called by `xdp`, whose first page says who owns which
+//! slot.
 //!
-//! **What makes this safe.** The memory is divided once: one [`Area`] is written by the half that sends, the other read by the half
-//! that receives. Each ring has one producer and one consumer, of which one is the kernel. An entry is read or written only between
-//! the two indices, and the index that passes it on is stored with release and loaded with acquire. The kernel writes
-//! to memory that it was given, and to no other; what it says about places in it is checked like input from a network.
+//! **What makes this safe.** The memory is divided once: one [`Area`] is written by the half that sends, the
+//! other read by the half that receives. Each ring has one producer and one consumer, of which one is the
+//! kernel. An entry is read or written only between the two indices, and the index that passes it on is
+//! stored with release and loaded with acquire. The kernel writes to memory that it was given, and to no
+//! other; what it says about places in it is checked like input from a network.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -65,7 +67,8 @@ impl Mapping {
             usize::try_from(at).ok().filter(|at| at.is_multiple_of(4) && at.saturating_add(4) <= self.len);
         let at = at.ok_or(io::ErrorKind::InvalidData)?;
         #[expect(unsafe_code, reason = "words that are shared with the kernel")]
-        // SAFETY: it is aligned and within the mapping, as was checked, and lives as long. The kernel, too, accesses it as one word.
+        // SAFETY: it is aligned and within the mapping, as was checked, and lives as long. The kernel, too,
+        // accesses it as one word.
         Ok(unsafe { AtomicU32::from_ptr(self.at.as_ptr().add(at).cast()) })
     }
 }
@@ -189,8 +192,8 @@ impl<T: Entry> Ring<T> {
         }
     }
 
-    /// As producer: adds an entry, which the kernel sees after the next [`publish`](Self::publish). Returns whether there was
-    /// room.
+    /// As producer: adds an entry, which the kernel sees after the next [`publish`](Self::publish). Returns
+    /// whether there was room.
     pub(crate) fn push(&mut self, entry: T) -> bool {
         if self.own.wrapping_sub(self.load(self.at.consumer)) >= self.size {
             return false;
@@ -226,7 +229,8 @@ impl<T: Entry> Ring<T> {
             return None;
         }
         #[expect(unsafe_code, reason = "a ring that is shared with the kernel")]
-        // SAFETY: the entry is aligned and in the mapping, and the kernel does not write it until it is released.
+        // SAFETY: the entry is aligned and in the mapping, and the kernel does not write it until it is
+        // released.
         Some(unsafe { self.entry(self.own.wrapping_add(ahead)).read_volatile() })
     }
 
@@ -251,7 +255,8 @@ pub(crate) struct Parts {
     pub(crate) incoming: Area,
 }
 
-/// A socket with so many chunks for each direction, a power of two: all rings have as many places, so none of them is ever full.
+/// A socket with so many chunks for each direction, a power of two: all rings have as many places, so none of
+/// them is ever full.
 pub(crate) fn open(chunks: u32) -> io::Result<Parts> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     #[expect(unsafe_code, reason = "system call")]
@@ -290,8 +295,8 @@ pub(crate) fn open(chunks: u32) -> io::Result<Parts> {
 
 fn set<V>(socket: &OwnedFd, option: i32, value: &V) -> io::Result<()> {
     #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the kernel reads a value of the length given, which outlives the call. The memory that a registration names is
-    // kept as long as the rings that lead to it are used.
+    // SAFETY: the kernel reads a value of the length given, which outlives the call. The memory that a
+    // registration names is kept as long as the rings that lead to it are used.
     check(unsafe {
         let len = size_of::<V>() as libc::socklen_t;
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, (&raw const *value).cast(), len)

@@ -1,5 +1,5 @@
-//! The program that an interface runs for each packet: it gives those of the stack to a socket, and leaves all others to the
-//! kernel. Instructions of BPF (RFC 9669). Pure; called by `xdp.rs`.
+//! The program that an interface runs for each packet: it gives those of the stack to a socket, and leaves
+//! all others to the kernel. Instructions of BPF (RFC 9669). Pure; called by `xdp.rs`.
 //!
 //! ```text
 //!   EtherType? ─ IPv4 ─ destination ─┐
@@ -8,8 +8,8 @@
 //!              └ others, VLAN tags ─────────────────────────────▶ to the kernel
 //! ```
 //!
-//! So an interface that the stack has to itself and one by which the machine is administered are used alike: the kernel keeps
-//! its own addresses.
+//! So an interface that the stack has to itself and one by which the machine is administered are used alike:
+//! the kernel keeps its own addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -95,7 +95,8 @@ impl Code {
         self.labels.push((label, self.code.len()));
     }
 
-    /// Goes on only if the packet has so many bytes in one piece: else the kernel refuses a program that reads them.
+    /// Goes on only if the packet has so many bytes in one piece: else the kernel refuses a program that
+    /// reads them.
     fn need(&mut self, bytes: i32) {
         self.op(op::MOVE, SCRATCH, ARG2, 0, 0);
         self.op(op::ADD_CONSTANT, SCRATCH, 0, 0, bytes);

@@ -15,7 +15,8 @@ use super::Program;
 use crate::packet::line::{Shared, now};
 use crate::sys::xdp_socket::{self, Area, CONTINUES, Descriptor, Ring};
 
-/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
+/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its
+/// packets.
 const USELESS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -59,7 +60,8 @@ impl XdpRx {
         }
     }
 
-    /// Copies the next frame into the buffer. One that is too long for it, or that lies elsewhere, has no bytes.
+    /// Copies the next frame into the buffer. One that is too long for it, or that lies elsewhere, has no
+    /// bytes.
     fn frame(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let count = self.pieces()?;
         let mut len = Some(0);
@@ -78,7 +80,8 @@ impl XdpRx {
         Some(len.unwrap_or(0))
     }
 
-    /// Takes what neighbours and servers say to everybody, of which the kernel gets its copy. Returns whether there was any.
+    /// Takes what neighbours and servers say to everybody, of which the kernel gets its copy. Returns whether
+    /// there was any.
     fn hear(&self, buffer: &mut [u8]) -> io::Result<bool> {
         match rustix::io::read(&self.shared.receive, &mut buffer[..]) {
             Ok(len) => {
@@ -174,8 +177,9 @@ impl RxDevice for XdpRx {
     }
 }
 
-/// Whether the checksum of a packet is that of its pseudo-header alone: the kernel at the other end of a virtual cable has left the
-/// rest to its card. It would say so in the packet's descriptor, which does not reach an `AF_XDP` socket.
+/// Whether the checksum of a packet is that of its pseudo-header alone: the kernel at the other end of a
+/// virtual cable has left the rest to its card. It would say so in the packet's descriptor, which does not
+/// reach an `AF_XDP` socket.
 fn is_left_to_hardware(packet: &[u8]) -> bool {
     let Ok(ip) = IpHeader::parse(packet) else { return false };
     let offset = match ip.protocol {

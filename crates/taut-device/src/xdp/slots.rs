@@ -8,9 +8,9 @@
 //!                                            └─▶ the packet's ticket, with the last of its chunks
 //! ```
 //!
-//! A packet that is larger than a chunk lies in several. Its ticket comes back with the last of them to complete, in
-//! whichever order they do. A chunk that the kernel does not have cannot complete: a number that comes twice, or that is
-//! none of ours, brings back nothing.
+//! A packet that is larger than a chunk lies in several. Its ticket comes back with the last of them to
+//! complete, in whichever order they do. A chunk that the kernel does not have cannot complete: a number that
+//! comes twice, or that is none of ours, brings back nothing.
 
 /// A chunk that belongs to no packet.
 const NOBODY: u32 = u32::MAX;
@@ -53,7 +53,8 @@ impl<T> Slots<T> {
         self.free.len() == self.owner.len()
     }
 
-    /// Gives a packet so many chunks, by `each`, or its ticket back if there are too few. They are the kernel's from then on.
+    /// Gives a packet so many chunks, by `each`, or its ticket back if there are too few. They are the
+    /// kernel's from then on.
     pub(super) fn put(&mut self, count: usize, ticket: T, mut each: impl FnMut(u32)) -> Result<(), T> {
         if count == 0 || self.free.len() < count {
             return Err(ticket);

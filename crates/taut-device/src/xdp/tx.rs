@@ -1,9 +1,10 @@
-//! The half of an XDP device that sends, and gives tickets back when the kernel gives chunks back. Called by the driver, through
-//! `taut_driver`'s outbox.
+//! The half of an XDP device that sends, and gives tickets back when the kernel gives chunks back. Called by
+//! the driver, through `taut_driver`'s outbox.
 //!
-//! Packets of a batch are put into the TX ring one by one, and one call makes the kernel send them all. On a virtual link the
-//! completion ring has all of them when that call returns. Where a card completes them later, nobody announces it, so the ring is
-//! looked at with each call of the driver, and every [`LOOK_EVERY`] while anything is out.
+//! Packets of a batch are put into the TX ring one by one, and one call makes the kernel send them all. On a
+//! virtual link the completion ring has all of them when that call returns. Where a card completes them
+//! later, nobody announces it, so the ring is looked at with each call of the driver, and every
+//! [`LOOK_EVERY`] while anything is out.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,5 +1,5 @@
-//! Namespaces, interfaces and TUN against the kernel. Needs root and `/dev/net/tun`; without these, the tests fail
-//! rather than pass.
+//! Namespaces, interfaces and TUN against the kernel. Needs root and `/dev/net/tun`; without these, the tests
+//! fail rather than pass.
 
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
@@ -93,7 +93,8 @@ fn the_kernel_answers_a_ping_over_tun() {
     assert_eq!(reply[24..], echo[4..], "with the same identifier and data");
 }
 
-/// A virtual Ethernet interface has no carrier while the other end is down, and the kernel drops what it sends.
+/// A virtual Ethernet interface has no carrier while the other end is down, and the kernel drops what it
+/// sends.
 #[test]
 fn an_interface_is_waited_for_until_packets_pass() {
     const SHORT: Duration = Duration::from_millis(20);

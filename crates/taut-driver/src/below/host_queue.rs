@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Without a queue, packets pass straight through. The queue can be replaced while it runs
-//! ([`HostQueue::set_qdisc`]): packets move from the old one to the new one. Packets for which the new one has no
-//! room yet wait outside it.
+//! ([`HostQueue::set_qdisc`]): packets move from the old one to the new one. Packets for which the new one
+//! has no room yet wait outside it.
 //!
 //! The ticket of a packet comes back when the packet leaves the queue: packets on the wire count as having
 //! left the host. Without a wire, the ticket goes along to the device; if the device has no room, the packet
@@ -185,8 +185,8 @@ impl HostQueue {
         }
     }
 
-    /// Moves packets that are due from the queue to the wire and on to the device. Returns whether any moved, so that
-    /// there may be room for more.
+    /// Moves packets that are due from the queue to the wire and on to the device. Returns whether any moved,
+    /// so that there may be room for more.
     pub(crate) fn release(&mut self) -> bool {
         let mut moved = false;
         if let Some(waiting) = &mut self.waiting {

@@ -1,5 +1,6 @@
-//! Counts the packets that the device did not send and the completions that came late, and keeps the reason of the last error.
-//! Our own mechanism. `host_queue.rs` wraps every device in it; `shard.rs` passes the counts on to the stack, and `nstat` shows them.
+//! Counts the packets that the device did not send and the completions that came late, and keeps the reason
+//! of the last error. Our own mechanism. `host_queue.rs` wraps every device in it; `shard.rs` passes the
+//! counts on to the stack, and `nstat` shows them.
 
 use std::io;
 use std::ops::AddAssign;

@@ -1,14 +1,14 @@
-//! Packets on their way to a device whose sends take long: they are queued under the shard's lock, in order, and sent
-//! without it. taut's own; filled and emptied by `shard.rs` through `host_queue.rs`.
+//! Packets on their way to a device whose sends take long: they are queued under the shard's lock, in order,
+//! and sent without it. taut's own; filled and emptied by `shard.rs` through `host_queue.rs`.
 //!
-//! **Problem.** A write to a TUN interface runs the whole receive path of the peer, on the thread that writes: half of
-//! the time of a shard under load. If that happened under the shard's lock, no other thread could read, write or accept
-//! meanwhile, and two cores would open fewer connections than one.
+//! **Problem.** A write to a TUN interface runs the whole receive path of the peer, on the thread that
+//! writes: half of the time of a shard under load. If that happened under the shard's lock, no other thread
+//! could read, write or accept meanwhile, and two cores would open fewer connections than one.
 //!
-//! **Rule.** [`put`](Outbox::put) keeps the packet: its headers are copied, its payload is not. After a thread has left
-//! the shard's lock, it [serves](Outbox::serve) the outbox: if no other thread has the device, it takes the device and
-//! sends what waits; else the thread that has the device sends it. So packets leave in the order in which the stack
-//! made them, and none waits for a thread that has gone on.
+//! **Rule.** [`put`](Outbox::put) keeps the packet: its headers are copied, its payload is not. After a
+//! thread has left the shard's lock, it [serves](Outbox::serve) the outbox: if no other thread has the
+//! device, it takes the device and sends what waits; else the thread that has the device sends it. So packets
+//! leave in the order in which the stack made them, and none waits for a thread that has gone on.
 //!
 //! ```text
 //!   under the shard's lock                          with the device
@@ -16,15 +16,15 @@
 //!     take_back ◀── tickets ◀──────────────────────── the tickets that came back
 //! ```
 //!
-//! **No packet is left behind.** A thread gives the device back under the same small lock under which it has just found
-//! nothing more to send. A thread that puts a packet in later finds the device there.
+//! **No packet is left behind.** A thread gives the device back under the same small lock under which it has
+//! just found nothing more to send. A thread that puts a packet in later finds the device there.
 //!
-//! **Tickets** come back when the shard collects them: with each turn, or with an access that finds them
-//! [old enough](Outbox::is_ripe). Until then the bytes count as being below TCP. So small writes coalesce behind a packet
-//! that has just left (autocorking), although a write to a TUN interface is over when it returns.
+//! **Tickets** come back when the shard collects them: with each turn, or with an access that finds them [old
+//! enough](Outbox::is_ripe). Until then the bytes count as being below TCP. So small writes coalesce behind a
+//! packet that has just left (autocorking), although a write to a TUN interface is over when it returns.
 //!
-//! A packet that the device drops is lost as in the network, because others have been made since; its connection
-//! slows down.
+//! A packet that the device drops is lost as in the network, because others have been made since; its
+//! connection slows down.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,16 +36,16 @@ use crate::below::losses::{Counted, Losses};
 use crate::device::{News, Sent, TxDevice};
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Most packets in the outbox. More would wait here instead of in the connections, which decide better the later they
-/// decide; fewer would make a thread go back for the shard's lock more often.
+/// Most packets in the outbox. More would wait here instead of in the connections, which decide better the
+/// later they decide; fewer would make a thread go back for the shard's lock more often.
 const PACKETS_MAX: usize = 32;
 
 /// Packets sent before their tickets are reported, so that the stack can prepare the next ones meanwhile.
 const BATCH_PACKETS: usize = 8;
 
-/// The age from which tickets are collected by any use of the stack. A thread that writes 64 bytes at a time has written
-/// 20 KB by then, and 10 KB on a core that others use, too (with 50 µs: 8 to 13 KB). A full small queue holds a
-/// millisecond.
+/// The age from which tickets are collected by any use of the stack. A thread that writes 64 bytes at a time
+/// has written 20 KB by then, and 10 KB on a core that others use, too (with 50 µs: 8 to 13 KB). A full small
+/// queue holds a millisecond.
 const RIPE: Duration = Duration::from_micros(100);
 
 /// The queue to a device, and the device.
@@ -241,7 +241,8 @@ impl Outbox {
         self.state().back.front().is_some_and(|back| now.since(back.ticket.handed()) >= RIPE)
     }
 
-    /// Collects the tickets that came back, for a thread with the shard's lock, and returns the losses since the last call.
+    /// Collects the tickets that came back, for a thread with the shard's lock, and returns the losses since
+    /// the last call.
     pub(crate) fn take_back(&self, into: &mut VecDeque<Back>) -> Losses {
         debug_assert!(into.is_empty(), "tickets that were not returned");
         let mut state = self.state();
@@ -254,10 +255,10 @@ impl Outbox {
         self.state().last_error.as_ref().map(read)
     }
 
-    /// Sends what waits, unless another thread has the device and will do so. The caller must not have the shard's lock.
-    /// `watch_room` is called with whether the device's room must be watched. Returns whether packets have
-    /// left since they were given to the device, or the stack was refused and there may be room now: then the
-    /// caller must ask the stack again.
+    /// Sends what waits, unless another thread has the device and will do so. The caller must not have the
+    /// shard's lock. `watch_room` is called with whether the device's room must be watched. Returns whether
+    /// packets have left since they were given to the device, or the stack was refused and there may be room
+    /// now: then the caller must ask the stack again.
     #[must_use]
     pub(crate) fn serve(&self, watch_room: impl Fn(bool)) -> bool {
         let mut state = self.state();
@@ -319,7 +320,8 @@ impl Way {
                     return Done { kept, reported: false, is_full: true };
                 }
                 Sent::Kept => kept += 1,
-                // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
+                // A packet that the device will never take has left, too: `losses.rs` says why, and counts
+                // it.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => self.give_back(ticket, false),
                 Sent::Dropped(ticket) => self.give_back(ticket, true),
             }

@@ -1,4 +1,5 @@
-//! What a driver that sleeps by itself is woken by: a deadline that becomes earlier, room, a call before it came.
+//! What a driver that sleeps by itself is woken by: a deadline that becomes earlier, room, a call before it
+//! came.
 
 use std::io;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ fn sleep_until(announcer: &Announcer, enough: impl Fn(Instant, bool) -> bool) {
     }
 }
 
-/// Threads make the deadline earlier while the driver comes and goes to sleep: it does not sleep beyond the last one.
+/// Threads make the deadline earlier while the driver comes and goes to sleep: it does not sleep beyond the
+/// last one.
 #[test]
 fn no_deadline_is_overslept() {
     check(3, || {

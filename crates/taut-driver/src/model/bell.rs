@@ -41,8 +41,8 @@ fn a_driver_that_sleeps_hears_all_news() {
     });
 }
 
-/// A driver whose call stays until it is drained, as a descriptor does: afterwards, news that it has not seen is rung, and
-/// the bell is rung if and only if the descriptor shows it.
+/// A driver whose call stays until it is drained, as a descriptor does: afterwards, news that it has not seen
+/// is rung, and the bell is rung if and only if the descriptor shows it.
 #[test]
 fn news_after_the_driver_has_looked_is_rung() {
     check(3, || {

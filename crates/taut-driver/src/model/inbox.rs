@@ -15,8 +15,8 @@ fn put(inbox: &Inbox) {
     assert!(inbox.put(&[1], &received));
 }
 
-/// Two shards hand over two packets each; the owner sleeps until it is called, and takes what there is, or at most `most` and
-/// comes again.
+/// Two shards hand over two packets each; the owner sleeps until it is called, and takes what there is, or at
+/// most `most` and comes again.
 fn the_owner_gets_all(most: usize) {
     check(3, move || {
         let call = Arc::new(Call::default());
@@ -53,8 +53,9 @@ fn an_owner_that_takes_a_part_gets_the_rest() {
     the_owner_gets_all(1);
 }
 
-/// What stays announced until it is drained, as a descriptor does, shows exactly whether packets wait: a descriptor that
-/// stayed readable would keep the driver busy for nothing, and one that did not would let packets wait.
+/// What stays announced until it is drained, as a descriptor does, shows exactly whether packets wait: a
+/// descriptor that stayed readable would keep the driver busy for nothing, and one that did not would let
+/// packets wait.
 #[test]
 fn the_announcement_agrees_with_the_inbox() {
     check(3, || {

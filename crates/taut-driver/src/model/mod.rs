@@ -1,7 +1,7 @@
 //! Models of what threads share in this crate, run by loom through every order of their steps: `make model`.
 //!
-//! They run the crate's own code. Time stands still (`clock.rs`), so no timer makes good for a call that is lost: the thread
-//! that misses it sleeps for ever, and loom says that all threads are blocked.
+//! They run the crate's own code. Time stands still (`clock.rs`), so no timer makes good for a call that is
+//! lost: the thread that misses it sleeps for ever, and loom says that all threads are blocked.
 
 mod announce;
 mod bell;

@@ -52,7 +52,8 @@ fn put(outbox: &Outbox, digit: u8) {
     assert!(matches!(outbox.put(&TxPacket::whole(&[digit]), TxTicket::blank()), Sent::Kept));
 }
 
-/// Two threads put packets in under one lock, as the shard's, and serve without it: all packets leave, in order.
+/// Two threads put packets in under one lock, as the shard's, and serve without it: all packets leave, in
+/// order.
 #[test]
 fn no_packet_is_left_behind() {
     loom::model(|| {

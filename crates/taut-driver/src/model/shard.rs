@@ -1,5 +1,5 @@
-//! A whole shard with its driver: whoever waits for a connection's data, for room, for a connection to accept or for the end
-//! is woken, whenever the packet arrives that brings it.
+//! A whole shard with its driver: whoever waits for a connection's data, for room, for a connection to accept
+//! or for the end is woken, whenever the packet arrives that brings it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,8 +25,8 @@ const FAR: &str = "10.0.0.2";
 const PORT: u16 = 7;
 const CAPS: LinkCaps = LinkCaps::plain(1_500);
 
-/// The near stack's device. What it sends is of interest only while a model is set up, by one thread: loom need not know
-/// of it.
+/// The near stack's device. What it sends is of interest only while a model is set up, by one thread: loom
+/// need not know of it.
 #[derive(Clone, Default)]
 struct Wire {
     arrived: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -251,7 +251,8 @@ fn an_acceptor_gets_the_connection_that_arrives() {
     });
 }
 
-/// One of two waiters gives up while the packet arrives: the other one is woken, and the first one's waker is gone.
+/// One of two waiters gives up while the packet arrives: the other one is woken, and the first one's waker is
+/// gone.
 #[test]
 fn a_waiter_that_gives_up_takes_no_call_of_another() {
     check(3, || {
@@ -288,8 +289,8 @@ fn a_waiter_hears_of_the_end() {
     });
 }
 
-/// A packet arrives at another shard, which hands it over while the owner's driver goes to sleep and a reader begins to
-/// wait.
+/// A packet arrives at another shard, which hands it over while the owner's driver goes to sleep and a reader
+/// begins to wait.
 #[test]
 fn a_reader_gets_what_another_shard_hands_over() {
     check(3, || {

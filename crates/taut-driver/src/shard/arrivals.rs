@@ -10,8 +10,8 @@ use super::{Inner, ReadInto, Shard, Until};
 use crate::device::Received;
 use crate::shard::waiters::Interest;
 
-/// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64 KB
-/// still lie in a core's cache when the application reads them.
+/// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64
+/// KB still lie in a core's cache when the application reads them.
 const BATCH_PACKETS: usize = 16;
 /// The most packets that other shards handed over and one turn takes.
 const HANDED_PACKETS: usize = 4 * BATCH_PACKETS;
@@ -24,8 +24,8 @@ pub(super) struct Taken {
     pub(super) more: bool,
 }
 
-/// Whether a batch should end with the packet that its reader waits for. It saves the read that would find nothing; where
-/// packets come in bursts it saves nothing, and small batches cost more than large ones.
+/// Whether a batch should end with the packet that its reader waits for. It saves the read that would find
+/// nothing; where packets come in bursts it saves nothing, and small batches cost more than large ones.
 #[derive(Debug, Default)]
 pub(super) struct EarlyEnd {
     /// The last batch ended early.
@@ -59,9 +59,10 @@ impl EarlyEnd {
     }
 }
 
-/// Whether a waiter should look at the device before it waits. Under load, what it waits for is often there; between a
-/// request and its response it never is, and the look is a system call for nothing. So each look that finds nothing
-/// doubles the number of waits without one, up to 32, and one that finds something ends this.
+/// Whether a waiter should look at the device before it waits. Under load, what it waits for is often there;
+/// between a request and its response it never is, and the look is a system call for nothing. So each look
+/// that finds nothing doubles the number of waits without one, up to 32, and one that finds something ends
+/// this.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     misses: u8,
@@ -84,8 +85,8 @@ impl Looks {
 }
 
 impl Shard {
-    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for, and no longer than
-    /// `until`.
+    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for, and no
+    /// longer than `until`.
     pub(super) fn take_batch(
         &self,
         inner: &mut Inner,
@@ -149,8 +150,8 @@ impl Shard {
         taken.packets
     }
 
-    /// Takes what other shards received for this one: a few batches at most, or answers and other packets would wait for
-    /// thousands of them. Returns how many packets it took.
+    /// Takes what other shards received for this one: a few batches at most, or answers and other packets
+    /// would wait for thousands of them. Returns how many packets it took.
     fn take_handed(&self, inner: &mut Inner) -> usize {
         let handed = self.inbox.take(HANDED_PACKETS);
         let count = handed.len();
@@ -182,7 +183,8 @@ impl Shard {
         if self.announcer.silence() { self.receive(inner) } else { None }
     }
 
-    /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no packet.
+    /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no
+    /// packet.
     fn receive(&self, inner: &mut Inner) -> Option<bool> {
         let Inner { stack, rx, buffer, is_bulk, .. } = inner;
         if self.is_closed() {
@@ -221,7 +223,8 @@ impl Inner {
         }
     }
 
-    /// Takes the stack's events, and the wakers that they concern. Returns whether one of them is what `until` waits for.
+    /// Takes the stack's events, and the wakers that they concern. Returns whether one of them is what
+    /// `until` waits for.
     pub(super) fn take_events(&mut self, until: Until, wakers: &mut Vec<Waker>) -> bool {
         let mut is_met = false;
         while let Some(event) = self.stack.poll_event() {

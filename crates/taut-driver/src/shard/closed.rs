@@ -64,8 +64,8 @@ impl Drop for CloseOnExit<'_> {
     }
 }
 
-/// Closes the shard if a thread panics while it has the stack, which may be half changed then. Made before the lock is
-/// taken, so that it is dropped after the lock is free; forgotten when all went well.
+/// Closes the shard if a thread panics while it has the stack, which may be half changed then. Made before
+/// the lock is taken, so that it is dropped after the lock is free; forgotten when all went well.
 pub(crate) struct CloseOnPanic<'a>(pub(crate) &'a Shard);
 
 impl Drop for CloseOnPanic<'_> {

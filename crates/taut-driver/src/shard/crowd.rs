@@ -1,22 +1,24 @@
-//! Whether the packets that arrive are those of one thread or of several by turns. taut's own; noted by each turn of a
-//! shard (`shard.rs`), asked by threads that wait (`thread.rs`).
+//! Whether the packets that arrive are those of one thread or of several by turns. taut's own; noted by each
+//! turn of a shard (`shard.rs`), asked by threads that wait (`thread.rs`).
 //!
-//! **Problem.** A thread that leads serves the others with its own processor time, and is late with its own work for that;
-//! when it has its data and goes on, nobody serves the device until another thread waits. One thread alone saves a wake-up
-//! by leading, and two save half of them. Among more, most packets wake two threads anyway, and the threads run one after
-//! the other.
+//! **Problem.** A thread that leads serves the others with its own processor time, and is late with its own
+//! work for that; when it has its data and goes on, nobody serves the device until another thread waits. One
+//! thread alone saves a wake-up by leading, and two save half of them. Among more, most packets wake two
+//! threads anyway, and the threads run one after the other.
 //!
-//! **Rule.** A turn that wakes a thread other than the last two counts [`OTHERS`] up; a turn that wakes one of those
-//! counts one down. From [`MANY`] on there is a crowd, until the count is 0. In a crowd, the driver thread serves as long
-//! as two threads or more wait. Threads that only wait, such as acceptors beside a busy connection, make no crowd.
+//! **Rule.** A turn that wakes a thread other than the last two counts [`OTHERS`] up; a turn that wakes one
+//! of those counts one down. From [`MANY`] on there is a crowd, until the count is 0. In a crowd, the driver
+//! thread serves as long as two threads or more wait. Threads that only wait, such as acceptors beside a busy
+//! connection, make no crowd.
 
 use std::task::Waker;
 
-/// What a turn for another thread than the last two counts. Of three threads by turns, at least half of the turns are
-/// such.
+/// What a turn for another thread than the last two counts. Of three threads by turns, at least half of the
+/// turns are such.
 const OTHERS: u8 = 2;
 
-/// The count from which there is a crowd. A few connections that end or begin beside busy ones do not reach it.
+/// The count from which there is a crowd. A few connections that end or begin beside busy ones do not reach
+/// it.
 const MANY: u8 = 16;
 
 /// The count goes no further, so that a crowd is over after so many turns for one or two threads.
@@ -73,8 +75,8 @@ mod tests {
         std::array::from_fn(|_| Waker::from(Arc::new(Thread)))
     }
 
-    /// Three threads by turns, or in one turn, are a crowd after eight turns, and no more when some 32 were for two of
-    /// them.
+    /// Three threads by turns, or in one turn, are a crowd after eight turns, and no more when some 32 were
+    /// for two of them.
     #[test]
     fn three_threads_by_turns_are_a_crowd() {
         let all: [Waker; 3] = threads();
@@ -96,8 +98,8 @@ mod tests {
         }
     }
 
-    /// Nor is it a crowd if a busy thread is beside one that is woken now and then, and if two are busy. A turn that wakes
-    /// nobody counts nothing.
+    /// Nor is it a crowd if a busy thread is beside one that is woken now and then, and if two are busy. A
+    /// turn that wakes nobody counts nothing.
     #[test]
     fn two_threads_are_no_crowd() {
         let [a, b, rare] = threads();

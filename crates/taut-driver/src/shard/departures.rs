@@ -1,5 +1,5 @@
-//! What leaves a shard: packets, tickets on their way back, wakers, and the time of the next deadline. Called by
-//! `shard.rs` after each use of the stack.
+//! What leaves a shard: packets, tickets on their way back, wakers, and the time of the next deadline. Called
+//! by `shard.rs` after each use of the stack.
 
 use std::task::Waker;
 
@@ -10,19 +10,19 @@ use crate::below::losses::Losses;
 use crate::device::{Sent, TxDevice};
 use crate::shard::waiters::Interest;
 
-/// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects them earlier:
-/// the thread that wrote then does something else.
+/// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects
+/// them earlier: the thread that wrote then does something else.
 pub(super) const COLLECT_AFTER: Duration = Duration::from_micros(100);
 
-/// The same after a writer has collected tickets. It will do so again, and a timer for each packet would wake the driver
-/// as often as the writer sends: with 250 µs, bulk writes of a thread take 1.26 times as much processor time. What a writer
-/// that stops has left waits so long.
+/// The same after a writer has collected tickets. It will do so again, and a timer for each packet would wake
+/// the driver as often as the writer sends: with 250 µs, bulk writes of a thread take 1.26 times as much
+/// processor time. What a writer that stops has left waits so long.
 const COLLECT_AFTER_WRITER: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
-    /// deadline. The caller must let packets [depart](Self::depart) when it has left the lock, and `now` is later than all that
-    /// the stack was told.
+    /// deadline. The caller must let packets [depart](Self::depart) when it has left the lock, and `now` is
+    /// later than all that the stack was told.
     pub(super) fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
         if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
             inner.stack.handle_timeout(now);
@@ -40,7 +40,8 @@ impl Shard {
         self.arm(inner, now);
     }
 
-    /// Sends what is in the outbox, without the lock. If the stack has more than fitted into it, asks the stack again.
+    /// Sends what is in the outbox, without the lock. If the stack has more than fitted into it, asks the
+    /// stack again.
     pub(super) fn depart(&self, wakers: &mut Vec<Waker>) {
         let Some(outbox) = &self.outbox else { return };
         while outbox.serve(|watch| self.watch_slow_room(watch)) {
@@ -58,8 +59,8 @@ impl Shard {
         }
     }
 
-    /// Collects the tickets in the outbox, in a turn. A driver leaves young ones, as every ACK brings a turn: a writer of
-    /// small pieces would never fill a packet.
+    /// Collects the tickets in the outbox, in a turn. A driver leaves young ones, as every ACK brings a turn:
+    /// a writer of small pieces would never fill a packet.
     pub(super) fn collect_in_turn(&self, inner: &mut Inner, until: Until, now: Instant) {
         let is_due = inner.collect_at.is_some_and(|at| at <= now);
         if is_due {
@@ -112,8 +113,8 @@ impl Shard {
         }
     }
 
-    /// Sends what the stack has, as long as there is room. Returns the time of the last look: the clock is asked for
-    /// each packet, and not when there is none.
+    /// Sends what the stack has, as long as there is room. Returns the time of the last look: the clock is
+    /// asked for each packet, and not when there is none.
     fn send_batch(&self, inner: &mut Inner, mut now: Instant) -> Instant {
         let Inner { stack, tx, sent_bytes, .. } = inner;
         loop {
@@ -124,7 +125,8 @@ impl Shard {
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return now };
             *sent_bytes += packet.payload.len();
             match tx.send(&packet, ticket) {
-                // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
+                // A packet that the device will never take has left, too: `losses.rs` says why, and counts
+                // it.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
                 Sent::Kept => {}
                 Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),

@@ -1,9 +1,9 @@
-//! How much memory the shards of one stack hold together: each adds what it holds to one sum, and learns what the others do.
-//! taut's own; Linux likewise counts on each processor and adds to a sum now and then. Called by `departures.rs` after every
-//! use of a stack.
+//! How much memory the shards of one stack hold together: each adds what it holds to one sum, and learns what
+//! the others do. taut's own; Linux likewise counts on each processor and adds to a sum now and then. Called
+//! by `departures.rs` after every use of a stack.
 //!
-//! A shard adds to the sum only when it holds [`STEP_BYTES`] more or less than it last said. So the sum is exact to that for
-//! each shard, and costs one load while little changes.
+//! A shard adds to the sum only when it holds [`STEP_BYTES`] more or less than it last said. So the sum is
+//! exact to that for each shard, and costs one load while little changes.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -31,7 +31,8 @@ pub(crate) struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// The shard holds `own`: adds that to the sum if it has changed much. Returns what others hold, if that may have changed.
+    /// The shard holds `own`: adds that to the sum if it has changed much. Returns what others hold, if that
+    /// may have changed.
     pub(crate) fn share(&mut self, own: MemoryUse, shared: &SharedMemory) -> Option<MemoryUse> {
         let moved = own.bytes.abs_diff(self.said.bytes) >= STEP_BYTES
             || own.connections.abs_diff(self.said.connections) >= STEP_CONNECTIONS;

@@ -1,21 +1,23 @@
-//! Turns of readers: a task that looks at the device and always finds its data lets the other tasks of its thread run in
-//! between. taut's own; asked by `shard.rs` after each look.
+//! Turns of readers: a task that looks at the device and always finds its data lets the other tasks of its
+//! thread run in between. taut's own; asked by `shard.rs` after each look.
 //!
-//! **Problem.** A task that reads looks at the device before it waits. If its peer answers before it looks, it finds its answer
-//! each time, and never waits. A runtime runs the next task only when this one waits: of 32 connections whose tasks shared a
-//! thread, one had most exchanges, and the others had theirs up to 4 ms late.
+//! **Problem.** A task that reads looks at the device before it waits. If its peer answers before it looks,
+//! it finds its answer each time, and never waits. A runtime runs the next task only when this one waits: of
+//! 32 connections whose tasks shared a thread, one had most exchanges, and the others had theirs up to 4 ms
+//! late.
 //!
-//! **Rule.** When a task has found something, it runs again after all other tasks that are ready, if there are any, as far as
-//! the shard knows: each task that it has woken is ready until it waits. A task that let others run, and comes back before
-//! any, shows that there were none. So it does when looks have found [`TURN_PACKETS`] since a task last waited, because the
-//! runtime may have tasks of which the shard does not know. Threads need no turns: the system divides their time.
+//! **Rule.** When a task has found something, it runs again after all other tasks that are ready, if there
+//! are any, as far as the shard knows: each task that it has woken is ready until it waits. A task that let
+//! others run, and comes back before any, shows that there were none. So it does when looks have found
+//! [`TURN_PACKETS`] since a task last waited, because the runtime may have tasks of which the shard does not
+//! know. Threads need no turns: the system divides their time.
 //!
 //! `crates/taut/src/common/turn.rs` does the same for writers.
 
 use crate::shard::waiters::Interest;
 
-/// What looks may find in one turn. As super-packets, it is twice what a writer may write in one; as answers of a byte, half a
-/// millisecond.
+/// What looks may find in one turn. As super-packets, it is twice what a writer may write in one; as answers
+/// of a byte, half a millisecond.
 const TURN_PACKETS: usize = 32;
 
 /// The turn of the task that runs.
@@ -41,7 +43,8 @@ impl ReaderTurn {
         }
     }
 
-    /// Whether the task that runs may look: the last of those that are ready, which then takes what is there for all of them.
+    /// Whether the task that runs may look: the last of those that are ready, which then takes what is there
+    /// for all of them.
     pub(super) const fn may_look(&self) -> bool {
         self.ready <= 1
     }
@@ -54,7 +57,8 @@ impl ReaderTurn {
         }
     }
 
-    /// The look of the task that runs found so many packets, and has `woken` so many tasks. Whether it should let others run.
+    /// The look of the task that runs found so many packets, and has `woken` so many tasks. Whether it should
+    /// let others run.
     pub(super) fn is_over(&mut self, interest: Interest, packets: usize, woken: usize) -> bool {
         self.found += packets;
         let is_over = self.ready.max(1) + woken > 1 || self.found >= TURN_PACKETS;

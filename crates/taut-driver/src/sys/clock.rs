@@ -1,6 +1,7 @@
 //! A clock that never goes backwards. On Linux it is also that of `TimerFd`.
 
-/// Nanoseconds of `CLOCK_MONOTONIC`. Only a driver's clock calls this: all other code gets the time as an argument.
+/// Nanoseconds of `CLOCK_MONOTONIC`. Only a driver's clock calls this: all other code gets the time as an
+/// argument.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -8,8 +9,8 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds since this was first called, by the system's monotonic clock. Only a driver's clock calls this: all other
-/// code gets the time as an argument.
+/// Nanoseconds since this was first called, by the system's monotonic clock. Only a driver's clock calls
+/// this: all other code gets the time as an argument.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

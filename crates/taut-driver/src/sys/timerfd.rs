@@ -25,8 +25,8 @@ impl TimerFd {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Makes it readable from `at_ns` on, on the clock of [`monotonic_ns`](super::monotonic_ns), and unreadable
-    /// until then. With a time in the past, it is readable immediately.
+    /// Makes it readable from `at_ns` on, on the clock of [`monotonic_ns`](super::monotonic_ns), and
+    /// unreadable until then. With a time in the past, it is readable immediately.
     pub fn arm(&self, at_ns: u64) {
         // All zero would disarm it.
         self.set(at_ns.max(1));

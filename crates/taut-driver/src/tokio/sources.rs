@@ -1,7 +1,8 @@
-//! The descriptors that a tokio task waits on: those of the device, on Unix, and a fine timer, on Linux. Called by
-//! `tokio.rs`.
+//! The descriptors that a tokio task waits on: those of the device, on Unix, and a fine timer, on Linux.
+//! Called by `tokio.rs`.
 //!
-//! tokio reports a descriptor once for each event, so what was heard is cleared only after turns that left nothing.
+//! tokio reports a descriptor once for each event, so what was heard is cleared only after turns that left
+//! nothing.
 
 #[cfg(unix)]
 pub(super) use unix::{Heard, Sources};
@@ -96,8 +97,8 @@ mod unix {
             #[cfg(not(any(target_os = "linux", target_os = "android")))]
             let None = fine;
             let news = announcer.news();
-            // Errors are reported in any case. To name them would make tokio report what can be read, too: each packet that
-            // arrives at a descriptor of both halves, twice.
+            // Errors are reported in any case. To name them would make tokio report what can be read, too:
+            // each packet that arrives at a descriptor of both halves, twice.
             Ok(Self {
                 rx: news.rx().map(|fd| registered(fd, Interest::READABLE)).transpose()?,
                 tx: news.tx().map(|fd| registered(fd, Interest::WRITABLE)).transpose()?,
@@ -106,8 +107,8 @@ mod unix {
             })
         }
 
-        /// Waits until one of them is ready: there is something to receive, or an error to read there; tickets in the
-        /// sending half's error queue, or, with `watch_room`, room; the fine timer.
+        /// Waits until one of them is ready: there is something to receive, or an error to read there;
+        /// tickets in the sending half's error queue, or, with `watch_room`, room; the fine timer.
         pub(crate) async fn heard(&self, watch_room: bool) -> io::Result<Heard<'_>> {
             let room = if watch_room { Interest::WRITABLE | Interest::ERROR } else { Interest::ERROR };
             let mut rx = pin!(ready(self.rx.as_ref(), Interest::READABLE | Interest::ERROR));

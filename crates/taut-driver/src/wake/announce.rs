@@ -1,13 +1,13 @@
-//! How a driver learns that a shard has something to do: the device has news, a deadline has come, another shard has
-//! handed something over, or the shard has ended. Owned by `shard.rs`; the drivers wait on it.
+//! How a driver learns that a shard has something to do: the device has news, a deadline has come, another
+//! shard has handed something over, or the shard has ended. Owned by `shard.rs`; the drivers wait on it.
 //!
 //! A driver says what it waits with when it comes, and hears then what came before:
 //!
-//! - [descriptors](Announcer::descriptors), on Linux: one set to wait on, and a timer that any thread moves without
-//!   waking another. The driver thread (`thread.rs`) has these.
-//! - a [waker](Announcer::attach), everywhere: called for all that is not a descriptor of the device. The driver sleeps
-//!   until the [next deadline](Announcer::sleep) by means of its own; a deadline that becomes earlier meanwhile wakes it.
-//!   The tokio task (`tokio.rs`) and the portable thread (`park.rs`) have this.
+//! - [descriptors](Announcer::descriptors), on Linux: one set to wait on, and a timer that any thread moves
+//!   without waking another. The driver thread (`thread.rs`) has these.
+//! - a [waker](Announcer::attach), everywhere: called for all that is not a descriptor of the device. The
+//!   driver sleeps until the [next deadline](Announcer::sleep) by means of its own; a deadline that becomes
+//!   earlier meanwhile wakes it. The tokio task (`tokio.rs`) and the portable thread (`park.rs`) have this.
 
 use std::io;
 #[cfg(all(unix, feature = "tokio"))]
@@ -82,8 +82,8 @@ enum Driver {
 #[derive(Debug)]
 struct Sleeper {
     waker: Waker,
-    /// While it sleeps, when it wakes up by itself at the latest; [`Instant::ZERO`] while it is awake and will look at
-    /// the deadline before it sleeps again.
+    /// While it sleeps, when it wakes up by itself at the latest; [`Instant::ZERO`] while it is awake and
+    /// will look at the deadline before it sleeps again.
     asleep_until: Instant,
     fine: Option<FineTimer>,
 }
@@ -190,7 +190,8 @@ impl Announcer {
         }
     }
 
-    /// Whether a device without room announces that it has room again. A device that rings the bell always does.
+    /// Whether a device without room announces that it has room again. A device that rings the bell always
+    /// does.
     pub(crate) fn watch_room(&self, watch: bool) {
         let mut schedule = self.schedule();
         schedule.watch_room = watch;
@@ -214,9 +215,9 @@ impl Announcer {
         self.notify.signal();
     }
 
-    /// A driver comes that waits on descriptors. Returns a set that is readable when there is something for it to do: the
-    /// device has news, the deadline has come, other shards have handed something over. `notify` becomes readable, in
-    /// `outer` with this key, when it must check whether the shard is closed.
+    /// A driver comes that waits on descriptors. Returns a set that is readable when there is something for
+    /// it to do: the device has news, the deadline has come, other shards have handed something over.
+    /// `notify` becomes readable, in `outer` with this key, when it must check whether the shard is closed.
     ///
     /// # Errors
     /// No descriptors left, or [`io::ErrorKind::InvalidInput`] when there is a driver.
@@ -253,8 +254,8 @@ impl Announcer {
         Ok(ready)
     }
 
-    /// A driver comes that is woken by `waker`, and waits for the device's [descriptors](Self::news) and for the fine
-    /// timer, if it has one, by itself.
+    /// A driver comes that is woken by `waker`, and waits for the device's [descriptors](Self::news) and for
+    /// the fine timer, if it has one, by itself.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when there is a driver.
@@ -278,8 +279,8 @@ impl Announcer {
         &self.news
     }
 
-    /// The driver, which was [attached](Self::attach), is going to sleep: from now on an earlier deadline wakes it. `None`
-    /// when the deadline has come.
+    /// The driver, which was [attached](Self::attach), is going to sleep: from now on an earlier deadline
+    /// wakes it. `None` when the deadline has come.
     pub(crate) fn sleep(&self, now: Instant) -> Option<Sleep> {
         let mut schedule = self.schedule();
         let Schedule { deadline, watch_room, .. } = *schedule;
@@ -290,7 +291,8 @@ impl Announcer {
         Some(Sleep { until, watch_room })
     }
 
-    /// The driver is awake: it will look at the deadline before it sleeps again, and no one needs to wake it for that.
+    /// The driver is awake: it will look at the deadline before it sleeps again, and no one needs to wake it
+    /// for that.
     pub(crate) fn awake(&self) {
         if let Driver::Waker(sleeper) = &mut self.schedule().driver {
             sleeper.asleep_until = Instant::ZERO;

@@ -1,5 +1,5 @@
-//! A call to the driver by devices that have no descriptor: they ring it from any thread, and it stays rung until the
-//! driver has checked them. Given to devices as a waker by `announce.rs`.
+//! A call to the driver by devices that have no descriptor: they ring it from any thread, and it stays rung
+//! until the driver has checked them. Given to devices as a waker by `announce.rs`.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -23,8 +23,8 @@ pub(crate) struct Bell<E = Call> {
 
 /// What a bell makes readable. A test runs code between two steps.
 pub(crate) trait Readable {
-    /// Makes it readable and calls `rung`: in this order if it stays readable until it is drained. A waker is heard only
-    /// once, and whoever hears it must find the bell rung.
+    /// Makes it readable and calls `rung`: in this order if it stays readable until it is drained. A waker is
+    /// heard only once, and whoever hears it must find the bell rung.
     fn signal(&self, rung: impl FnOnce());
     fn drain(&self);
     /// Waits for one that has begun to make it readable.
@@ -84,7 +84,8 @@ impl<E: Readable> Bell<E> {
         };
         // If a device has not even begun to make it readable, it is silenced after that.
         if !is_ringing {
-            // Unreadable first. In the other order, a device could ring in between, and its signal would be lost.
+            // Unreadable first. In the other order, a device could ring in between, and its signal would be
+            // lost.
             self.event.drain();
             self.state.store(SILENT, Ordering::SeqCst);
         }
@@ -141,7 +142,8 @@ mod tests {
         }
     }
 
-    /// A readable that runs code of a test before and after each `signal` and `drain`, as if from another thread.
+    /// A readable that runs code of a test before and after each `signal` and `drain`, as if from another
+    /// thread.
     #[derive(Default)]
     struct Interrupted {
         is_readable: Cell<bool>,
@@ -178,8 +180,8 @@ mod tests {
         assert_eq!(is_rung, bell.event.is_readable.get(), "rung, and readable");
     }
 
-    /// The order of the state and the descriptor, step by step: the driver runs between the steps of a device that
-    /// rings, and a device runs between those of a driver that silences.
+    /// The order of the state and the descriptor, step by step: the driver runs between the steps of a device
+    /// that rings, and a device runs between those of a driver that silences.
     #[test]
     fn state_and_descriptor_agree_at_every_step() {
         for step in [0, 1] {
@@ -248,8 +250,8 @@ mod tests {
         device.join().unwrap();
     }
 
-    /// A driver that is woken may run before the device's call of the waker returns. It must be able to silence the bell
-    /// then: the device calls the waker no second time.
+    /// A driver that is woken may run before the device's call of the waker returns. It must be able to
+    /// silence the bell then: the device calls the waker no second time.
     #[test]
     fn a_woken_driver_finds_the_bell_rung() {
         struct Driver {
@@ -278,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Whatever a device does at the same time, none of its announcements is overlooked; otherwise this test hangs.
+    /// Whatever a device does at the same time, none of its announcements is overlooked; otherwise this test
+    /// hangs.
     #[test]
     fn no_news_is_overlooked() {
         const NEWS: u64 = 200_000;

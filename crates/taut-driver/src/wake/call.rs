@@ -1,5 +1,5 @@
-//! A call to the driver of a shard: another thread has something for it. Each call is heard once, also by a driver that
-//! comes later. Owned by `announce.rs`, `bell.rs` and `handover.rs`.
+//! A call to the driver of a shard: another thread has something for it. Each call is heard once, also by a
+//! driver that comes later. Owned by `announce.rs`, `bell.rs` and `handover.rs`.
 
 use std::task::Waker;
 

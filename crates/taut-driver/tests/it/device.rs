@@ -143,8 +143,9 @@ fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
     }
 }
 
-/// A packet that the device dropped counts as not sent: the same bytes are sent as new ones, without any news from the
-/// device, and the connection slows down once, as for a congestion mark. Without the drop, slow start would go on.
+/// A packet that the device dropped counts as not sent: the same bytes are sent as new ones, without any news
+/// from the device, and the connection slows down once, as for a congestion mark. Without the drop, slow
+/// start would go on.
 #[test]
 fn dropped_is_sent_again_as_new_and_slows_the_connection_down() {
     let pair = Pair::new(LinkCaps::plain(1_500), without_timers);
@@ -168,8 +169,8 @@ fn dropped_is_sent_again_as_new_and_slows_the_connection_down() {
     pair.settle();
 }
 
-/// The stack counts packets that the device did not send, and can report the last reason, whether packets go to the
-/// device directly or through a queue.
+/// The stack counts packets that the device did not send, and can report the last reason, whether packets go
+/// to the device directly or through a queue.
 #[test]
 fn losses_in_the_device_are_counted_and_the_last_reason_is_kept() {
     for qdisc in [None, Some("pfifo".parse().unwrap())] {
@@ -236,7 +237,8 @@ fn a_waker_wakes_a_blocked_reader() {
     pair.settle();
 }
 
-/// The device reports that it is gone: every reader, writer and acceptor gets the reason, and so do later calls.
+/// The device reports that it is gone: every reader, writer and acceptor gets the reason, and so do later
+/// calls.
 #[test]
 fn an_error_that_is_final_reaches_everybody() {
     let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
@@ -263,7 +265,8 @@ fn an_error_that_is_final_reaches_everybody() {
     assert!(near.read(id, &mut [0]).is_err());
 }
 
-/// An application's thread panics while it has the stack: nobody goes on with what it left, and nobody waits for it.
+/// An application's thread panics while it has the stack: nobody goes on with what it left, and nobody waits
+/// for it.
 #[test]
 fn a_panic_under_the_lock_ends_the_stack() {
     let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
@@ -296,8 +299,8 @@ fn undriven(devices: [taut_driver::Device; 2]) -> [Shard; 2] {
     })
 }
 
-/// One that waits for the answer to a SYN looks at the device each time that it would wait, however often it found
-/// nothing. Nobody drives these stacks, so nobody else looks.
+/// One that waits for the answer to a SYN looks at the device each time that it would wait, however often it
+/// found nothing. Nobody drives these stacks, so nobody else looks.
 #[test]
 fn one_that_connects_looks_for_the_answer() {
     let (_line, devices) = Line::slow(LinkCaps::plain(1_500));
@@ -332,8 +335,8 @@ fn one_that_connects_looks_for_the_answer() {
     }
 }
 
-/// Requests and responses on several connections at a time, by a thread for each; threads wait beside them that get
-/// nothing. Returns the share of the packets that the driver thread took.
+/// Requests and responses on several connections at a time, by a thread for each; threads wait beside them
+/// that get nothing. Returns the share of the packets that the driver thread took.
 fn share_of_the_driver(conns: usize) -> f64 {
     const WARM_UP: u64 = 300;
     const EXCHANGES: u64 = 2_000;
@@ -473,8 +476,9 @@ fn one_that_rings_makes_nobody_spin() {
     }
 }
 
-/// Among eight busy threads the driver thread serves; one of two leads. Most of the time: on a busy machine the driver
-/// thread also steps in for a leader that does not come back in time, and a thread that is about to wait takes packets.
+/// Among eight busy threads the driver thread serves; one of two leads. Most of the time: on a busy machine
+/// the driver thread also steps in for a leader that does not come back in time, and a thread that is about
+/// to wait takes packets.
 #[test]
 fn the_driver_serves_a_crowd() {
     let any = |conns, expected: fn(f64) -> bool| {

@@ -94,8 +94,8 @@ fn fates_in_every_order() {
     }
 }
 
-/// The device keeps two packets and gives their tickets back, the second first: so the first came later than one that was
-/// made after it.
+/// The device keeps two packets and gives their tickets back, the second first: so the first came later than
+/// one that was made after it.
 #[test]
 fn dev_05_late_completions_are_counted_and_those_that_were_overtaken() {
     for slow in [false, true] {
@@ -128,8 +128,8 @@ fn dev_05_late_completions_are_counted_and_those_that_were_overtaken() {
     }
 }
 
-/// Room that is announced at the very moment at which the device refuses a packet is not overlooked, and nothing is sent
-/// twice.
+/// Room that is announced at the very moment at which the device refuses a packet is not overlooked, and
+/// nothing is sent twice.
 #[test]
 fn room_that_comes_with_the_refusal() {
     let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
@@ -181,8 +181,8 @@ fn a_full_device_is_left_alone() {
     pair.settle();
 }
 
-/// Several threads write to several connections over a device that takes its time: each connection's packets leave in
-/// order, and nothing is retransmitted.
+/// Several threads write to several connections over a device that takes its time: each connection's packets
+/// leave in order, and nothing is retransmitted.
 #[test]
 fn packets_leave_in_the_order_in_which_they_were_made() {
     let pair = Pair::slow(LinkCaps::offloading(1_500), without_timers);
@@ -228,8 +228,8 @@ fn packets_leave_in_the_order_in_which_they_were_made() {
     assert_eq!(disorder.load(Ordering::Relaxed), 0, "packets out of order");
 }
 
-/// A packet that the device dropped slows its connection down, before any ACK could tell; then it is retransmitted, as if
-/// lost in the network.
+/// A packet that the device dropped slows its connection down, before any ACK could tell; then it is
+/// retransmitted, as if lost in the network.
 #[test]
 fn dropped_slows_the_connection_down_and_is_lost() {
     let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);
@@ -258,8 +258,8 @@ fn dropped_slows_the_connection_down_and_is_lost() {
     pair.settle();
 }
 
-/// The device's completion is over when `send` returns, but the ticket comes back a little later: so small writes
-/// coalesce (EGRESS: autocorking), although TCP_NODELAY is set, and none waits for the peer.
+/// The device's completion is over when `send` returns, but the ticket comes back a little later: so small
+/// writes coalesce (EGRESS: autocorking), although TCP_NODELAY is set, and none waits for the peer.
 #[test]
 fn small_writes_coalesce_behind_a_packet_that_has_just_left() {
     let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
@@ -284,8 +284,8 @@ fn small_writes_coalesce_behind_a_packet_that_has_just_left() {
     assert!(segments < WRITES as u64 / 4, "{segments} segments for {WRITES} writes");
 }
 
-/// A write that autocorking holds back leaves although nobody uses the stack again, no ACK comes, and no timer of TCP is
-/// due: a probe's or a retransmission's turn would collect the ticket, too.
+/// A write that autocorking holds back leaves although nobody uses the stack again, no ACK comes, and no
+/// timer of TCP is due: a probe's or a retransmission's turn would collect the ticket, too.
 #[test]
 fn a_held_write_leaves_by_itself() {
     let pair = Pair::slow(LinkCaps::plain(1_500), without_timers);

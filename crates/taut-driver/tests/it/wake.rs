@@ -1,4 +1,5 @@
-//! No driver overlooks a device's waker. The stack has no connection, and therefore no timer that could hide a mistake.
+//! No driver overlooks a device's waker. The stack has no connection, and therefore no timer that could hide
+//! a mistake.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,7 +69,8 @@ fn shard() -> (Arc<Shard>, Arc<Post>) {
     (Arc::new(Shard::new(stack, device).unwrap()), post)
 }
 
-/// Posts one packet after the other from two threads, each when all before were taken: while the driver is about to sleep.
+/// Posts one packet after the other from two threads, each when all before were taken: while the driver is
+/// about to sleep.
 fn stress(post: &Arc<Post>) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

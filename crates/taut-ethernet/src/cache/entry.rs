@@ -1,5 +1,6 @@
-//! One neighbour: what is known of it, and what happens next. RFC 4861 §7.3.2, and the same for ARP, for which RFC 1122
-//! §2.3.2.1 only asks for a limit of a request a second and for entries that do not stay for ever. Called by `cache.rs`.
+//! One neighbour: what is known of it, and what happens next. RFC 4861 §7.3.2, and the same for ARP, for
+//! which RFC 1122 §2.3.2.1 only asks for a limit of a request a second and for entries that do not stay for
+//! ever. Called by `cache.rs`.
 //!
 //! ```text
 //!              answer              30 s, then used        5 s                       3 s without an answer
@@ -17,12 +18,13 @@ use taut_core::{Duration, Instant};
 pub(crate) const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT, RFC 4861 §10.
 pub(crate) const SOLICITS_MAX: u8 = 3;
-/// REACHABLE_TIME, RFC 4861 §10; without the factor between a half and one and a half, which keeps routers apart.
+/// REACHABLE_TIME, RFC 4861 §10; without the factor between a half and one and a half, which keeps routers
+/// apart.
 const REACHABLE: Duration = Duration::from_secs(30);
 /// DELAY_FIRST_PROBE_TIME, RFC 4861 §10.
 const DELAY: Duration = Duration::from_secs(5);
-/// For so long after an answer, no other station's answer is believed: of two that claim an address, the first wins, and an
-/// address that moves has moved a second later. Linux: `locktime` of ARP.
+/// For so long after an answer, no other station's answer is believed: of two that claim an address, the
+/// first wins, and an address that moves has moved a second later. Linux: `locktime` of ARP.
 const LOCKED: Duration = Duration::from_secs(1);
 
 /// How much is known of a neighbour.
@@ -113,8 +115,8 @@ impl Entry {
         }
     }
 
-    /// The order in which entries give way to others: those that have only been heard of first, then those that have not
-    /// been used for longest.
+    /// The order in which entries give way to others: those that have only been heard of first, then those
+    /// that have not been used for longest.
     pub(crate) fn rank(&self) -> (Option<Instant>, Instant) {
         (self.used, self.told)
     }

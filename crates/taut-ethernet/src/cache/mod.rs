@@ -1,12 +1,15 @@
-//! What is known of all neighbours, and the packets that wait for one of them. taut's own; called by `ethernet.rs`.
+//! What is known of all neighbours, and the packets that wait for one of them. taut's own; called by
+//! `ethernet.rs`.
 //!
-//! **Problem.** Everybody on the link can make a host remember addresses: by asking for it from many, or by being asked for.
-//! A table without a bound grows, and one that drops its oldest entry lets a stranger push out the router.
+//! **Problem.** Everybody on the link can make a host remember addresses: by asking for it from many, or by
+//! being asked for. A table without a bound grows, and one that drops its oldest entry lets a stranger push
+//! out the router.
 //!
-//! **Rule.** The table is like a processor's cache: an address belongs to one set of [`WAYS`] places, chosen by a keyed
-//! hash, so nobody can aim at the set of another. In a full set, an entry that was never used gives way first, then the one
-//! that has not been used for longest; an entry that was only heard of never takes the place of a used one. Each
-//! operation looks at one set. Deadlines are looked for in all [`PLACES`] at a time, at most once in [`TICK`].
+//! **Rule.** The table is like a processor's cache: an address belongs to one set of [`WAYS`] places, chosen
+//! by a keyed hash, so nobody can aim at the set of another. In a full set, an entry that was never used
+//! gives way first, then the one that has not been used for longest; an entry that was only heard of never
+//! takes the place of a used one. Each operation looks at one set. Deadlines are looked for in all [`PLACES`]
+//! at a time, at most once in [`TICK`].
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -138,8 +141,8 @@ impl<P> Cache<P> {
         }
     }
 
-    /// The place for a new address: a free one, or that of an entry that gives way. One that is only heard of finds none
-    /// among used ones.
+    /// The place for a new address: a free one, or that of an entry that gives way. One that is only heard of
+    /// finds none among used ones.
     fn place_for(&self, ip: IpAddr, is_used: bool) -> Option<usize> {
         let rank = |at: &usize| self.places[*at].taken.map(|(_, entry)| entry.rank());
         let at = self.set(ip).min_by_key(rank)?;
@@ -217,7 +220,8 @@ impl<P> Cache<P> {
         }
     }
 
-    /// Handles all deadlines until now. `ask` is called with each neighbour to ask, and its station if it is known.
+    /// Handles all deadlines until now. `ask` is called with each neighbour to ask, and its station if it is
+    /// known.
     pub(crate) fn handle_timeout(&mut self, now: Instant, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
         if self.next > now {
             return;

@@ -1,5 +1,5 @@
-//! Addresses that are checked before they are used, and links that configure themselves: the statements DAD and SLAAC of
-//! docs/spec/ethernet.md. One host at the station 02:00:00:00:00:02, and frames written by hand.
+//! Addresses that are checked before they are used, and links that configure themselves: the statements DAD
+//! and SLAAC of docs/spec/ethernet.md. One host at the station 02:00:00:00:00:02, and frames written by hand.
 
 use crate::link;
 

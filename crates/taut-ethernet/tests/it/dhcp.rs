@@ -764,7 +764,8 @@ fn dhcp_15_the_stack_reports_lease_and_name_servers() {
     assert_eq!((stack.name_servers(), again), (&servers[1..], Err(NetworkError::NotFound)));
 }
 
-/// A host with two queues. Everything that others say comes to the second one, as a device's queue passes it on.
+/// A host with two queues. Everything that others say comes to the second one, as a device's queue passes it
+/// on.
 struct Queues {
     first: Link,
     other: Link,

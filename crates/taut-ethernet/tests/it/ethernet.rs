@@ -566,7 +566,8 @@ fn ndp_07_no_question_is_open_for_longer_than_three_seconds() {
 }
 
 proptest! {
-    /// Any frames, many of them almost right, at any time: nothing panics or grows, and every packet comes back once.
+    /// Any frames, many of them almost right, at any time: nothing panics or grows, and every packet comes
+    /// back once.
     #[test]
     fn arp_13_every_packet_comes_back_once_whatever_the_link_says(
         steps in proptest::collection::vec((0u8..8, any::<[u8; 8]>(), 0u64..2_000), 1..400)

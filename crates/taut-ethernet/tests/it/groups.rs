@@ -173,7 +173,8 @@ fn igmp_03_a_group_is_joined_and_left_by_two_reports_each() {
         assert_eq!(first, begin, "at once");
         assert!(second > first && second.since(first) <= Duration::from_secs(1), "RFC 3376 §8.11");
     }
-    // Two sockets: the group is left when the last one leaves it. Everybody is in 224.0.0.1, and nobody says so.
+    // Two sockets: the group is left when the last one leaves it. Everybody is in 224.0.0.1, and nobody says
+    // so.
     for change in [
         NetworkChange::JoinGroup(group),
         NetworkChange::JoinGroup(group),
@@ -257,7 +258,8 @@ fn mld_03_the_groups_of_the_hosts_addresses() {
     let is_it =
         |(_, src, dst, said): &Said| (*src, *dst) == (nobody, ip("ff02::16")) && said[..] == [(JOINS, group)];
     assert!(said.iter().all(is_it), "RFC 3810 §5.2.13: without a link-local address, from nobody");
-    // An address whose group is the same; then a link-local one, whose group is reported before its check ends.
+    // An address whose group is the same; then a link-local one, whose group is reported before its check
+    // ends.
     link.change(NetworkChange::AddAddress(network("fd0a::2/64")));
     assert_eq!(link.take(), []);
     link.change(NetworkChange::AddAddress(network("fe80::7/64")));

@@ -84,7 +84,8 @@ pub struct Plan {
     pub notsent_lowat: u32,
     /// The domains that the guest searches; without any, the host's.
     pub search: Vec<String>,
-    /// Ports may lead to the guest's own loopback addresses ([`Namespace::loopback`](crate::Namespace::loopback)).
+    /// Ports may lead to the guest's own loopback addresses
+    /// ([`Namespace::loopback`](crate::Namespace::loopback)).
     pub loopback: bool,
     /// A new namespace has processes, IPC and a host name of its own, a `/proc` and a `/sys` that show no
     /// others. It ends with the command and with the gateway.

@@ -14,8 +14,8 @@
 //!
 //! **Several machines** are at one link: a stream socket is a switch (`taut::device::frames::Switch`), by
 //! which they reach each other, too, and no rule judges that. To the limits, a machine is one guest, whatever
-//! addresses it uses (`logic/guests.rs`). A datagram socket has one machine at a time: its queue for all peers
-//! is one, and a machine that does not read would stop the others.
+//! addresses it uses (`logic/guests.rs`). A datagram socket has one machine at a time: its queue for all
+//! peers is one, and a machine that does not read would stop the others.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;

@@ -422,8 +422,8 @@ impl Gateway {
         }
     }
 
-    /// The time of a connection that [`poll_end`](Self::poll_end) named is over, unless its guest was heard then:
-    /// keepalives count as traffic (RFC 5382 §5, REQ-5) and are not passed on. Returns what to do;
+    /// The time of a connection that [`poll_end`](Self::poll_end) named is over, unless its guest was heard
+    /// then: keepalives count as traffic (RFC 5382 §5, REQ-5) and are not passed on. Returns what to do;
     /// [`NextStep::Wait`]: it continues.
     pub fn due(&mut self, now: Duration, id: FlowId, heard: Duration) -> NextStep {
         let Some(flow) = self.flows.get_mut(id) else { return NextStep::Wait };

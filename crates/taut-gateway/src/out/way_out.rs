@@ -104,7 +104,8 @@ pub trait Upstream: Send + Sync + 'static {
     /// The peer does not wait for the ACK of what was taken.
     fn acknowledge(&self) {}
 
-    /// Has [`writable`](Self::writable) wait if there is no room now, where a write would take bytes beyond it.
+    /// Has [`writable`](Self::writable) wait if there is no room now, where a write would take bytes beyond
+    /// it.
     fn look_for_room(&self) {}
 
     /// From now on there is room to write only while fewer bytes than this are unsent.
@@ -159,8 +160,8 @@ pub trait Datagrams: Send + Sync + 'static {
     /// call, of which the last one may be shorter. Returns how many bytes were sent.
     ///
     /// # Errors
-    /// Those of [`try_recv`](Self::try_recv); with `segment`, also any if this way, or its path, does not take
-    /// several: each is sent alone then.
+    /// Those of [`try_recv`](Self::try_recv); with `segment`, also any if this way, or its path, does not
+    /// take several: each is sent alone then.
     fn try_send(&self, data: &[u8], segment: Option<u16>, to: SocketAddr, tos: u8) -> io::Result<usize>;
 
     /// Hands out what ICMP reported, with the destinations of the datagrams, and returns whether there was

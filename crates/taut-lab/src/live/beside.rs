@@ -1,5 +1,5 @@
-//! Two senders at one end of a path: the one that is measured, and the kernel beside it, for the flows that the
-//! scenario gives to it. Called by `live.rs`.
+//! Two senders at one end of a path: the one that is measured, and the kernel beside it, for the flows that
+//! the scenario gives to it. Called by `live.rs`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -56,8 +56,9 @@ impl Sender for KernelSender {
         // A name: the kernel's need not have taut's parameters.
         let congestion = options.congestion.as_ref().map_or(&*self.congestion, Algorithm::name);
         let socket = self.kernel.enter(|| socket(to, &options, Some(congestion)))??;
-        // What is unsent when the run ends is thrown away. Else the kernel keeps it for minutes, up to 64 MB a flow, and the
-        // runs that follow meet a kernel that is short of memory: its receivers offer four segments.
+        // What is unsent when the run ends is thrown away. Else the kernel keeps it for minutes, up to 64 MB
+        // a flow, and the runs that follow meet a kernel that is short of memory: its receivers offer four
+        // segments.
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_nonblocking(true)?;
         tokio::net::TcpSocket::from_std_stream(socket.into()).connect(to).await

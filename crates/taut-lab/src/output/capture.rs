@@ -1,5 +1,5 @@
-//! Captures of runs in virtual time ([`pcapng`]): headers of packets at the senders' NICs, and the state of the stack as a
-//! comment on each packet that brought an ACK. Called by the collector.
+//! Captures of runs in virtual time ([`pcapng`]): headers of packets at the senders' NICs, and the state of
+//! the stack as a comment on each packet that brought an ACK. Called by the collector.
 
 use taut_core::{ConnInfo, Instant};
 use taut_sim::BEGIN;

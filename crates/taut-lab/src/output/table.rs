@@ -1,4 +1,5 @@
-//! Tables: published figures beside measured ones, as text and as CSV. Called by the command and by `files.rs`.
+//! Tables: published figures beside measured ones, as text and as CSV. Called by the command and by
+//! `files.rs`.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Captures of the older form (draft-ietf-opsawg-pcap), which `tcpdump -w` writes: read by `trace.rs`.
 //!
-//! A file is a header of 24 bytes, and for each packet its time, two lengths, and its bytes. The first four bytes say in which
-//! order the bytes of all numbers are, and whether times have microseconds or nanoseconds.
+//! A file is a header of 24 bytes, and for each packet its time, two lengths, and its bytes. The first four
+//! bytes say in which order the bytes of all numbers are, and whether times have microseconds or nanoseconds.
 
 use crate::recorded::pcapng::{link_bytes, word};
 

@@ -1,8 +1,9 @@
 //! The form of captures (draft-ietf-opsawg-pcapng), for tshark and similar programs: written by
 //! `output/capture.rs` and `taut replay --capture`, read by `trace.rs`.
 //!
-//! A file is a sequence of blocks: a section header, a block for each interface, and a block for each packet, with its time
-//! in nanoseconds. A block begins and ends with its length; all values are little-endian and padded to four bytes.
+//! A file is a sequence of blocks: a section header, a block for each interface, and a block for each packet,
+//! with its time in nanoseconds. A block begins and ends with its length; all values are little-endian and
+//! padded to four bytes.
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;

@@ -18,7 +18,8 @@ pub struct Link {
     pub back_rate: Option<Text<Rate>>,
     /// One-way delay.
     pub delay: Option<Text<Duration>>,
-    /// Other rates, each from a time on, in the order of these times; also on the way back, unless that has its own.
+    /// Other rates, each from a time on, in the order of these times; also on the way back, unless that has
+    /// its own.
     #[serde(default)]
     pub steps: Vec<RateStep>,
     /// Replaces the rate: a file with what a line could carry, in a format of `recorded/trace.rs`.

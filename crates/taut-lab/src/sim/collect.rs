@@ -18,8 +18,8 @@ use super::points::Points;
 
 /// Largest number of flows with points and rows.
 pub(super) const FLOWS_MAX: usize = 8;
-/// Largest number of connections with distributions of their own. More than are reported: which ones are the first
-/// flows is known at the end, and flows do not connect in the order of their numbers.
+/// Largest number of connections with distributions of their own. More than are reported: which ones are the
+/// first flows is known at the end, and flows do not connect in the order of their numbers.
 const OWN_MAX: usize = 1_000;
 /// Largest number of rows for ACKs, of all flows.
 const ACKS_MAX: usize = 20_000;
@@ -89,8 +89,8 @@ struct First {
 pub(super) struct Collector {
     /// When measuring begins.
     from: Instant,
-    /// Nanoseconds per byte on each sender's NIC and extra bytes per packet, by host; `None` for hosts that do
-    /// not send.
+    /// Nanoseconds per byte on each sender's NIC and extra bytes per packet, by host; `None` for hosts that
+    /// do not send.
     senders: Vec<Option<(f64, u32)>>,
     names: Vec<String>,
     below: BTreeMap<u32, Below>,

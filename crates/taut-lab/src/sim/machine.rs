@@ -1,6 +1,6 @@
-//! What the hosts of a simulated run are like where the scenario's tables `hosts` do not say it. By
-//! `host = "ideal"` they take no time for anything; by `host = "linux-6.18"` they are late and merge as the ends
-//! of a live run were measured to. Called by `plan.rs`.
+//! What the hosts of a simulated run are like where the scenario's tables `hosts` do not say it. By `host =
+//! "ideal"` they take no time for anything; by `host = "linux-6.18"` they are late and merge as the ends of a
+//! live run were measured to. Called by `plan.rs`.
 //!
 //! Measured under Linux 6.18 on two cores with compilers beside (load 3 to 4), by a record of every packet
 //! that entered or left the emulated path of a live run (`taut lab run matrix --live`; CUBIC, 3 s, a queue of

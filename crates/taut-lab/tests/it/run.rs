@@ -657,14 +657,16 @@ fn a_path_is_what_its_file_says() {
     near(&small(""), 20.0);
     // Two seconds at 5 Mbit/s, and two at 10.
     near(&small("steps = [{ at = \"2s\", rate = \"5mbit\" }, { at = \"4s\", rate = \"10mbit\" }]"), 7.5);
-    // An ACK of 52 bytes takes 90 on the wire: at 0.1 Mbit/s, 139 of them in a second, each for two segments or more.
+    // An ACK of 52 bytes takes 90 on the wire: at 0.1 Mbit/s, 139 of them in a second, each for two segments
+    // or more.
     let slow_back = small("back-rate = \"100kbit\"");
     let acks = slow_back["acks_in"] / 4.0;
     assert!((100.0..140.0).contains(&acks), "{acks} ACKs a second");
     // At most the rate and one burst pass in the measured time.
     let policed = small("policer = { rate = \"8mbit\", burst = \"20kb\" }");
     assert!((4.0..payload(8.1)).contains(&policed["goodput"]), "{}", policed["goodput"]);
-    // A packet in 21 is lost: data in bursts of five, which costs most of the rate, or ACKs, which costs nothing.
+    // A packet in 21 is lost: data in bursts of five, which costs most of the rate, or ACKs, which costs
+    // nothing.
     let lost = |metrics: &BTreeMap<String, f64>| assert!(metrics["network_drops"] > 10.0, "{metrics:?}");
     let bursts = small("faults = { bursts = { p = 0.01, r = 0.2 } }");
     lost(&bursts);

@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn drops_come_ever_sooner_after_an_interval() {
         let mut world = World::new(RULES);
-        // Above target since 0: the first drop comes after more than 100 ms, the next 100/√1 later, then 100/√2,
-        // 100/√3, 100/√4: at 101, 201, 271.7, 329.4, 379.4.
+        // Above target since 0: the first drop comes after more than 100 ms, the next 100/√1 later, then
+        // 100/√2, 100/√3, 100/√4: at 101, 201, 271.7, 329.4, 379.4.
         assert_eq!(world.stand(0, 400, 20, Ecn::Capable), [101, 201, 272, 330, 380]);
     }
 

@@ -1,5 +1,5 @@
-//! Fair queueing with controlled delay: RFC 8290 (2018; Linux 3.5, 2012), `tc-fq_codel(8)`, the default discipline of most
-//! distributions. Called as any [`Qdisc`].
+//! Fair queueing with controlled delay: RFC 8290 (2018; Linux 3.5, 2012), `tc-fq_codel(8)`, the default
+//! discipline of most distributions. Called as any [`Qdisc`].
 //!
 //! **Problem.** At a bottleneck, one bulk transfer fills the queue and everything else waits in it. CoDel
 //! shortens the queue, but still makes a single packet of a call wait for the bulk data before it, and drops

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn the_lowest_band_goes_first_and_each_keeps_its_order() {
         let mut queue = PfifoFast::new();
-        // Bulk (2) is in the last band, best effort (0) in the middle, control (7) and interactive (6) in the first.
+        // Bulk (2) is in the last band, best effort (0) in the middle, control (7) and interactive (6) in the
+        // first.
         for (item, priority) in (0..).zip([2, 0, 7, 0, 6, 2]) {
             assert_eq!(queue.enqueue(NOW, of(priority, item)), Verdict::Taken);
         }

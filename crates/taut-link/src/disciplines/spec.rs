@@ -1,5 +1,5 @@
-//! A queue discipline in the words of `tc`: `fq`, `tbf rate 100mbit burst 32kb limit 64kb`, `netem delay 50ms | fq`.
-//! Called by code that builds a discipline: a live host queue, a simulator, an experiment's file.
+//! A queue discipline in the words of `tc`: `fq`, `tbf rate 100mbit burst 32kb limit 64kb`, `netem delay 50ms
+//! | fq`. Called by code that builds a discipline: a live host queue, a simulator, an experiment's file.
 //!
 //! Kinds, options, units and their defaults are `tc`'s (`parse.rs` reads them). Where `tc` needs a second
 //! command with `parent`, here a child is written behind a bar: `tbf` takes its packets from the discipline

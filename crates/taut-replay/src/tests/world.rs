@@ -1,5 +1,5 @@
-//! Two stacks and a line that loses packets, in virtual time; the client is recorded. Packets and data that was read are held
-//! for a while, as devices and applications hold them.
+//! Two stacks and a line that loses packets, in virtual time; the client is recorded. Packets and data that
+//! was read are held for a while, as devices and applications hold them.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -253,8 +253,8 @@ fn change(number: u32) -> NetworkChange {
     }
 }
 
-/// A connection to a server that has received 100 bytes. Returns its name, and the packet that acknowledges them, which has not
-/// arrived.
+/// A connection to a server that has received 100 bytes. Returns its name, and the packet that acknowledges
+/// them, which has not arrived.
 pub(super) fn established(client: &mut Taped, now: Instant) -> (ConnId, Vec<u8>) {
     let config = StackConfig::default().with(|config| config.addresses.push("10.0.0.2".parse().unwrap()));
     let mut server = Stack::new(Arc::new(config), LinkCaps::plain(1_500), [2; 32]);

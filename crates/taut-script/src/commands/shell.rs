@@ -1,6 +1,6 @@
-//! The part of a shell's language that packet scripts use in backticks: words with quotes, `$((1 << 20))`, `$NAME`,
-//! comments, `&&`, `||`, `;`, redirections. Nothing is run: `commands.rs` does what the few programs that scripts call
-//! would do to a network stack. Anything else is an error. Called by `commands.rs`.
+//! The part of a shell's language that packet scripts use in backticks: words with quotes, `$((1 << 20))`,
+//! `$NAME`, comments, `&&`, `||`, `;`, redirections. Nothing is run: `commands.rs` does what the few programs
+//! that scripts call would do to a network stack. Anything else is an error. Called by `commands.rs`.
 
 use crate::code::{self, Names, Val, Vars};
 
@@ -139,7 +139,8 @@ impl Shell<'_> {
         }
     }
 
-    /// `$((1+2))`, `$NAME`, `${NAME}`. The only variables are process numbers, which stay as they are written.
+    /// `$((1+2))`, `$NAME`, `${NAME}`. The only variables are process numbers, which stay as they are
+    /// written.
     fn dollar(&mut self) -> Result<String, String> {
         if let Some(rest) = self.rest.strip_prefix("$((") {
             let (text, rest) = rest.split_once("))").ok_or("$(( does not end")?;

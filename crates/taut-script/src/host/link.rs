@@ -1,8 +1,9 @@
-//! What lies below the stack in a script: a device that takes everything at once, and a queue discipline in front of it
-//! if the script puts one there (`tc qdisc replace dev tun0 root …`), with the words and the code of `taut-link`.
+//! What lies below the stack in a script: a device that takes everything at once, and a queue discipline in
+//! front of it if the script puts one there (`tc qdisc replace dev tun0 root …`), with the words and the code
+//! of `taut-link`.
 //!
-//! A packet counts as sent when it leaves the discipline, as a capture on the interface sees it; its ticket comes back
-//! then. Behind `netem`, which stands for the path, tickets come back at once. Called by the host.
+//! A packet counts as sent when it leaves the discipline, as a capture on the interface sees it; its ticket
+//! comes back then. Behind `netem`, which stands for the path, tickets come back at once. Called by the host.
 
 use taut_core::{Fate, Instant, Offload, Stack, Transmit, TxTicket};
 use taut_link::{Packet, Qdisc as _, QdiscSpec, QdiscSpecError, Tree, Verdict};
@@ -67,7 +68,8 @@ impl Link {
         }
     }
 
-    /// Takes everything that the stack has to send, and hands out what leaves. Returns whether anything happened.
+    /// Takes everything that the stack has to send, and hands out what leaves. Returns whether anything
+    /// happened.
     pub(crate) fn turn(&mut self, stack: &mut Stack, now: Instant, out: &mut impl FnMut(Sent)) -> bool {
         let (mut any, mut refusals) = (false, 0);
         while refusals < REFUSALS_MAX {

@@ -1,5 +1,5 @@
-//! Packets: `[ect0] 8080 > 5000 P. 1:1001(1000) ack 1 win 257 <nop,nop,TS val 1 ecr 2>`, and ICMP errors with the
-//! segment that they quote: `icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`.
+//! Packets: `[ect0] 8080 > 5000 P. 1:1001(1000) ack 1 win 257 <nop,nop,TS val 1 ecr 2>`, and ICMP errors with
+//! the segment that they quote: `icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`.
 
 use taut_wire::{Ecn, Flags, Unreachable};
 

@@ -1,5 +1,5 @@
-//! The characters of a script, with the line: spaces, comments, numbers, names. Called by the other files of the
-//! parser.
+//! The characters of a script, with the line: spaces, comments, numbers, names. Called by the other files of
+//! the parser.
 
 use taut_core::Duration;
 

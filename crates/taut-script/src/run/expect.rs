@@ -1,8 +1,9 @@
-//! Packets that the stack sends, compared with those that the script expects: time, flags, numbers, window, options,
-//! marks. What the script does not write is not compared, except options: none written means none expected.
+//! Packets that the stack sends, compared with those that the script expects: time, flags, numbers, window,
+//! options, marks. What the script does not write is not compared, except options: none written means none
+//! expected.
 //!
-//! Unless the segments are strict, packets that follow each other make up one of the script, and a super-packet is cut
-//! where its device would cut it, at a multiple of its segment size.
+//! Unless the segments are strict, packets that follow each other make up one of the script, and a
+//! super-packet is cut where its device would cut it, at a multiple of its segment size.
 
 use taut_core::{Duration, Instant};
 use taut_wire::Flags;

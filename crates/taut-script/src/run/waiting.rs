@@ -1,4 +1,5 @@
-//! The call that blocks: at most one, made again whenever something has happened, until it returns or its time is over.
+//! The call that blocks: at most one, made again whenever something has happened, until it returns or its
+//! time is over.
 
 use taut_core::Instant;
 

@@ -1,5 +1,5 @@
-//! Data: read, write, peek, splice, and the completions of zero-copy writes. The bytes are zeros: packets show where
-//! data lies in the stream, not what it is.
+//! Data: read, write, peek, splice, and the completions of zero-copy writes. The bytes are zeros: packets
+//! show where data lies in the stream, not what it is.
 
 use bytes::Bytes;
 use taut_core::{Completion, ReadError, State, WriteError, WriteFlags};
@@ -100,7 +100,8 @@ impl Sockets {
         }
     }
 
-    /// `write`, `send` and their relatives: bytes written of `len`, of which `done` were written before it blocked.
+    /// `write`, `send` and their relatives: bytes written of `len`, of which `done` were written before it
+    /// blocked.
     ///
     /// # Errors
     /// As `send(2)`. When it blocks, `done` says how far it came.
@@ -208,7 +209,8 @@ impl Sockets {
         Ok(ZeroCopy { first: found.lo, last: found.hi, copied: found.copied })
     }
 
-    /// Takes the stack's completions, joins those that follow each other, as Linux does, and wakes who waits for them.
+    /// Takes the stack's completions, joins those that follow each other, as Linux does, and wakes who waits
+    /// for them.
     pub(super) fn collect_completions(&mut self) {
         let now = self.now();
         let fds: Vec<i32> = self.files.keys().copied().collect();

@@ -1,6 +1,7 @@
-//! TCP Fast Open as sockets have it: `sendto` and `sendmsg` with `MSG_FASTOPEN`, which connect and write in one call;
-//! `TCP_FASTOPEN_CONNECT`, with which `connect` returns before anything is sent; and the options of a listener. The rules are
-//! those of Linux 6.18 (tcp(7), ip-sysctl), in our own words. Called by the runner, and by `options.rs`.
+//! TCP Fast Open as sockets have it: `sendto` and `sendmsg` with `MSG_FASTOPEN`, which connect and write in
+//! one call; `TCP_FASTOPEN_CONNECT`, with which `connect` returns before anything is sent; and the options of
+//! a listener. The rules are those of Linux 6.18 (tcp(7), ip-sysctl), in our own words. Called by the runner,
+//! and by `options.rs`.
 //!
 //! | call | without a cookie | with one |
 //! |---|---|---|
@@ -20,7 +21,8 @@ pub(super) const OPTIONS: [&str; 4] =
     ["TCP_FASTOPEN", "TCP_FASTOPEN_CONNECT", "TCP_FASTOPEN_NO_COOKIE", "TCP_FASTOPEN_KEY"];
 
 impl Sockets {
-    /// `sendto` and `sendmsg` with an address, which counts only with `MSG_FASTOPEN`. Otherwise as [`write`](Self::write).
+    /// `sendto` and `sendmsg` with an address, which counts only with `MSG_FASTOPEN`. Otherwise as
+    /// [`write`](Self::write).
     ///
     /// # Errors
     /// As `send(2)`. When it blocks, `done` says how far it came.

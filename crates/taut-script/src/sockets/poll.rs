@@ -1,8 +1,8 @@
 //! `poll(2)` and `epoll(7)`: which descriptors are ready, by level, by edge, or once.
 //!
-//! An edge is news of the stack about the connection (`Event`), or a completed zero-copy write. An entry with `EPOLLET`
-//! is reported if it has had an edge since it was last reported; what is reported is everything that is ready then, as
-//! in Linux.
+//! An edge is news of the stack about the connection (`Event`), or a completed zero-copy write. An entry with
+//! `EPOLLET` is reported if it has had an edge since it was last reported; what is reported is everything
+//! that is ready then, as in Linux.
 
 use taut_core::State;
 

@@ -1,5 +1,5 @@
-//! What a script that does not pass says: file, line, and both packets in the script's notation. And that the runner
-//! does notice: each case is a script that passes, with one thing changed.
+//! What a script that does not pass says: file, line, and both packets in the script's notation. And that the
+//! runner does notice: each case is a script that passes, with one thing changed.
 
 use taut_script::{Config, Failure, IpVersion, Passed, Script, run};
 

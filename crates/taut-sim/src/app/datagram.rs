@@ -1,4 +1,5 @@
-//! Applications without connections: a UDP flow of a constant rate, with pauses or without, its sink, and ping.
+//! Applications without connections: a UDP flow of a constant rate, with pauses or without, its sink, and
+//! ping.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -3,8 +3,8 @@
 //! [`Counts`] are always kept: a simulator knows how often an application was woken or a core interrupted,
 //! however long that would take. With a [`CpuModel`], each piece of work has a service time on one core. Work
 //! that arrives while the core is busy waits, and takes effect when it is done; work that arrived meanwhile
-//! is done together, as in a kernel that polls under load. With [`Wakeups`], the core sleeps when it has no work, and
-//! does what happens meanwhile when it has woken up, which may be late.
+//! is done together, as in a kernel that polls under load. With [`Wakeups`], the core sleeps when it has no
+//! work, and does what happens meanwhile when it has woken up, which may be late.
 
 mod wakeups;
 
@@ -39,8 +39,8 @@ pub struct CpuModel {
     pub completions_apart: bool,
     /// Lost wake-ups of lock-free completions; see [`LostWakeup`]. Only with `completions_apart`.
     pub lost_wakeup: Option<LostWakeup>,
-    /// How late the core wakes up when there is work again. With `completions_apart`, the core that takes back sent
-    /// packets is awake, and what they resume leaves at once: a TUN's kernel, or another thread.
+    /// How late the core wakes up when there is work again. With `completions_apart`, the core that takes
+    /// back sent packets is awake, and what they resume leaves at once: a TUN's kernel, or another thread.
     pub wakeups: Wakeups,
 }
 

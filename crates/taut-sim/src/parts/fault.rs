@@ -19,19 +19,21 @@ pub struct Faults {
     pub duplicate: f64,
     /// Probability that one bit of a packet is flipped.
     pub corrupt: f64,
-    /// Probability that a packet is late by [`reorder_delay`](Self::reorder_delay), so that later ones overtake it.
+    /// Probability that a packet is late by [`reorder_delay`](Self::reorder_delay), so that later ones
+    /// overtake it.
     pub reorder: f64,
     /// The delay of such a packet.
     pub reorder_delay: Duration,
     /// Every packet is delayed by up to this, uniformly distributed; packets closer together than that may be
     /// reordered, unless they stay in order.
     pub jitter: Duration,
-    /// Packets arrive in the order in which they were sent: one that would overtake another arrives together with it.
+    /// Packets arrive in the order in which they were sent: one that would overtake another arrives together
+    /// with it.
     pub in_order: bool,
     /// Periods in which packets put on the wire are lost.
     pub blackouts: Vec<(Instant, Instant)>,
-    /// The largest IP packet that passes, from each time on, ascending. A larger one is lost, and its sender is notified
-    /// by ICMP.
+    /// The largest IP packet that passes, from each time on, ascending. A larger one is lost, and its sender
+    /// is notified by ICMP.
     pub mtu: Vec<(Instant, u16)>,
     /// Nobody is notified: a black hole for large packets.
     pub mtu_silent: bool,
@@ -42,9 +44,9 @@ pub struct Faults {
     pub lose: Vec<u64>,
 }
 
-/// The model of Gilbert and Elliott: a good state that loses few packets, and a bad one that loses many. Without
-/// losses in the good state, and with every packet lost in the bad one, a share of p / (p + r) is lost, in bursts of
-/// 1 / r.
+/// The model of Gilbert and Elliott: a good state that loses few packets, and a bad one that loses many.
+/// Without losses in the good state, and with every packet lost in the bad one, a share of p / (p + r) is
+/// lost, in bursts of 1 / r.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
     /// Probability of going from the good state to the bad one, with each packet.
@@ -153,7 +155,8 @@ mod tests {
         let model = GilbertElliott { p: 0.001, r: 0.1, bad: 1.0, good: 0.0 };
         let lost = lost(model, 2_000_000);
         let bursts = lost.chunk_by(|a, b| a + 1 == *b).count() as f64;
-        // p / (p + r) is one in 101. The count has a standard deviation of about 630, the mean length of 0.21.
+        // p / (p + r) is one in 101. The count has a standard deviation of about 630, the mean length of
+        // 0.21.
         let share = 2_000_000.0 / 101.0;
         assert!((lost.len() as f64 - share).abs() < 4.0 * 630.0, "{} of {share}", lost.len());
         let length = lost.len() as f64 / bursts;
@@ -162,7 +165,8 @@ mod tests {
 
     #[test]
     fn each_state_has_its_loss() {
-        // Half of the time in each state: (0.5 + 0.02) / 2. The standard deviation of 400,000 draws is below 700.
+        // Half of the time in each state: (0.5 + 0.02) / 2. The standard deviation of 400,000 draws is below
+        // 700.
         let model = GilbertElliott { p: 0.2, r: 0.2, bad: 0.5, good: 0.02 };
         let lost = lost(model, 400_000).len();
         assert!(lost.abs_diff(104_000) < 4 * 700, "{lost}");

@@ -1,4 +1,5 @@
-//! A host: the real stack, its root queue discipline, a NIC, a core and applications. Called by the world's loop.
+//! A host: the real stack, its root queue discipline, a NIC, a core and applications. Called by the world's
+//! loop.
 //!
 //! ```text
 //!   apps ─▶ Stack ─▶ pool ─▶ root queue ─▶ NIC ─▶ line ─▶ wire
@@ -57,8 +58,8 @@ pub struct HostSpec {
     pub batched: bool,
     /// How its device gives tickets back.
     pub returns: Returns,
-    /// `LinkCaps::completes_on_departure`, which is true of this host's tickets unless its queue discipline stands for the
-    /// path. Small queues are then measured, by default.
+    /// `LinkCaps::completes_on_departure`, which is true of this host's tickets unless its queue discipline
+    /// stands for the path. Small queues are then measured, by default.
     pub tells_departures: bool,
 }
 

@@ -31,8 +31,9 @@ pub(super) struct Link {
 
 impl World {
     /// Of the payload of hosts added from now on, only the length exists, where applications write a
-    /// [`Pattern`](crate::Pattern): no byte of it is stored or copied, and that it arrives unchanged is seen by its place
-    /// in the pattern. Every event and every packet is the same as with bytes, and the run takes less time.
+    /// [`Pattern`](crate::Pattern): no byte of it is stored or copied, and that it arrives unchanged is seen
+    /// by its place in the pattern. Every event and every packet is the same as with bytes, and the run takes
+    /// less time.
     pub fn lengths_only(&mut self) {
         self.fabric.pool.known = pattern::known();
     }

@@ -87,7 +87,8 @@ impl Attacker {
             return None;
         }
         let conn = stack.conn(conns[self.rng.below(conns.len() as u64) as usize])?;
-        // A SYN for one that has sent its own begins a simultaneous open, which no number protects (RFC 9293 §3.5).
+        // A SYN for one that has sent its own begins a simultaneous open, which no number protects (RFC 9293
+        // §3.5).
         (conn.state() != State::SynSent).then(|| (conn.peer_addr(), conn.local_addr()))
     }
 

@@ -1,10 +1,12 @@
-//! What must hold in every random world, beside the invariants of `check.rs`. Called by the runner: while a world runs,
-//! when it ends, and when the last connection must be gone.
+//! What must hold in every random world, beside the invariants of `check.rs`. Called by the runner: while a
+//! world runs, when it ends, and when the last connection must be gone.
 //!
 //! - A connection holds no more than its buffers' limits.
 //! - The bytes in its queues are those written and not acknowledged.
-//! - Loops whose length a peer decides take no more steps than [WORK-1 to 9](crate) allow for the packets that came.
-//! - A reader that sees the end has read every byte that its peer wrote. (Each byte is compared when it is read.)
+//! - Loops whose length a peer decides take no more steps than [WORK-1 to 9](crate) allow for the packets
+//!   that came.
+//! - A reader that sees the end has read every byte that its peer wrote. (Each byte is compared when it is
+//!   read.)
 //! - A polite conversation ends without an error, and in time; a rude one ends.
 //! - At the end no connection, no packet, no ticket and no deadline is left.
 
@@ -20,13 +22,15 @@ use crate::failure::{Failure, Kind};
 use crate::ids::HostId;
 use crate::world::World;
 
-/// The most steps of a packet or a call, on average: a segment out of order takes 1,020 (WORK-9), an ACK 300 (WORK-1 to 8).
+/// The most steps of a packet or a call, on average: a segment out of order takes 1,020 (WORK-9), an ACK 300
+/// (WORK-1 to 8).
 const STEPS_PER_CALL: u64 = 1_020;
 /// And so many at once, before the average counts.
 const STEPS_AT_ONCE: u64 = 100_000;
 
-/// A send buffer takes another buffer while it is not full, as Linux's takes another `sk_buff`; and the last one takes more
-/// while its beginning leaves, so that what is in flight may exceed the limit as far as the windows let it.
+/// A send buffer takes another buffer while it is not full, as Linux's takes another `sk_buff`; and the last
+/// one takes more while its beginning leaves, so that what is in flight may exceed the limit as far as the
+/// windows let it.
 const OVERSHOOT: u64 = 65_536 + 256;
 
 /// Watches one world.

@@ -1,5 +1,5 @@
-//! Random worlds: a seed makes a network, its faults, its settings and its applications, and a judge watches that
-//! nothing is lost, nothing is wrong, nothing grows, and everything ends.
+//! Random worlds: a seed makes a network, its faults, its settings and its applications, and a judge watches
+//! that nothing is lost, nothing is wrong, nothing grows, and everything ends.
 //!
 //! ```text
 //!   plan.rs plan/   a seed becomes a Plan: hosts, lines, faults, conversations, changes in mid-run
@@ -9,11 +9,11 @@
 //!   shrink.rs  leaves out one feature after another while a plan still fails
 //! ```
 //!
-//! A world has two parts. For some seconds anything may happen. Then the faults end, and from then on there is no
-//! excuse: every conversation whose ends are polite must finish, with every byte.
+//! A world has two parts. For some seconds anything may happen. Then the faults end, and from then on there
+//! is no excuse: every conversation whose ends are polite must finish, with every byte.
 //!
-//! Each [`Feature`] draws from a stream of random numbers of its own, so that leaving one out changes nothing else: a
-//! seed and the list of what is left out repeat a run.
+//! Each [`Feature`] draws from a stream of random numbers of its own, so that leaving one out changes nothing
+//! else: a seed and the list of what is left out repeat a run.
 //!
 //! ```
 //! use taut_sim::worlds::{Plan, Without};

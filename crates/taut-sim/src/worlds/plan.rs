@@ -1,4 +1,5 @@
-//! A plan: everything that a seed decides about a world. Called by the runner, and by the shrinker with features left out.
+//! A plan: everything that a seed decides about a world. Called by the runner, and by the shrinker with
+//! features left out.
 
 mod parts;
 
@@ -281,7 +282,8 @@ impl Plan {
         }
     }
 
-    /// A path that swallows large packets without a word is found by probing, which is off by default, as in Linux.
+    /// A path that swallows large packets without a word is found by probing, which is off by default, as in
+    /// Linux.
     fn probe_for_black_holes(&mut self) {
         if self.faults.iter().any(|faults| faults.mtu_silent) {
             for host in &mut self.hosts {
@@ -290,8 +292,8 @@ impl Plan {
         }
     }
 
-    /// When every polite conversation must be over: long after the faults have ended, because buffers of 2 KB over 200 ms,
-    /// or a zero window whose probes are two minutes apart, take their time.
+    /// When every polite conversation must be over: long after the faults have ended, because buffers of 2 KB
+    /// over 200 ms, or a zero window whose probes are two minutes apart, take their time.
     pub(super) fn end(&self) -> Instant {
         self.calm + Duration::from_secs(1_800)
     }
@@ -301,8 +303,8 @@ impl Plan {
         self.liar.is_some_and(|(liar, _)| liar == talk.client || liar == talk.server)
     }
 
-    /// Whether a conversation may fail without anybody being at fault: an end lies, is not polite, or has a device that
-    /// loses tickets.
+    /// Whether a conversation may fail without anybody being at fault: an end lies, is not polite, or has a
+    /// device that loses tickets.
     pub(super) fn may_fail(&self, talk: &Conversation) -> bool {
         let loses = |host: usize| self.hosts[host].returns.never > 0.0;
         let is_rude = talk.scripts.iter().any(|script| script.ending.is_rude());

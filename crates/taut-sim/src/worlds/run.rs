@@ -1,4 +1,5 @@
-//! Builds the network of a plan, and runs it under the judge. Called by tests, by `taut lab worlds`, and by the shrinker.
+//! Builds the network of a plan, and runs it under the judge. Called by tests, by `taut lab worlds`, and by
+//! the shrinker.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +22,8 @@ use crate::world::{PortSpec, World};
 /// Most events of a world: some hundred times what the largest one needs.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// How long after the end of a world the last connection may linger: FIN, TIME-WAIT, and retransmissions of a host that
-/// nobody answers (`tcp_retries2` takes 924 s).
+/// How long after the end of a world the last connection may linger: FIN, TIME-WAIT, and retransmissions of a
+/// host that nobody answers (`tcp_retries2` takes 924 s).
 const LINGER: Duration = Duration::from_secs(1_200);
 
 /// How a world went.

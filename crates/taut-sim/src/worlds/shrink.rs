@@ -1,11 +1,11 @@
-//! Makes a failing world smaller: leaves out one feature after another, as long as the world still fails in the
-//! same way. Each feature draws from its own random numbers, so the rest stays as it was.
+//! Makes a failing world smaller: leaves out one feature after another, as long as the world still fails in
+//! the same way. Each feature draws from its own random numbers, so the rest stays as it was.
 
 use super::plan::{Feature, Plan, Without};
 use super::run::run;
 
-/// The smallest failing world that is found by leaving out features one by one; `plan` if it does not fail. Each call of
-/// `progress` gets the plan that is tried next.
+/// The smallest failing world that is found by leaving out features one by one; `plan` if it does not fail.
+/// Each call of `progress` gets the plan that is tried next.
 #[must_use]
 pub fn shrink(plan: &Plan, mut progress: impl FnMut(&Plan)) -> Plan {
     let mut smallest = plan.clone();

@@ -1,5 +1,6 @@
-//! The applications of a random world. Each host has one, which plays its end of every conversation by a script: what to
-//! write and when, how to read, how to end. What happened stands in a ledger that the judge reads.
+//! The applications of a random world. Each host has one, which plays its end of every conversation by a
+//! script: what to write and when, how to read, how to end. What happened stands in a ledger that the judge
+//! reads.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -261,7 +262,8 @@ impl Talker {
         {
             return;
         }
-        // Reading may make room for writing at the peer, and a response wait for a request: until nothing moves.
+        // Reading may make room for writing at the peer, and a response wait for a request: until nothing
+        // moves.
         loop {
             let before = (fate.read, fate.written, fate.eof);
             end.read(cx, script, trusting, &mut fate);
@@ -467,7 +469,8 @@ impl End {
 impl App for Talker {
     fn start(&mut self, cx: &mut AppCx<'_>) {
         let plan = Rc::clone(&self.plan);
-        // The listener has the options of one of its conversations: a server chooses before it knows its client.
+        // The listener has the options of one of its conversations: a server chooses before it knows its
+        // client.
         let opening =
             plan.talks.iter().find(|talk| talk.server == self.host).map(|talk| talk.scripts[1].opening);
         let options = ListenOptions {

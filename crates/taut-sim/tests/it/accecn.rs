@@ -153,8 +153,8 @@ fn prague_leaves_others_their_share_of_a_queue_that_is_not_l4s() {
 
 #[test]
 fn accecn_38_counts_ride_on_data_of_the_other_direction() {
-    // Requests and responses of one connection, ten windows each: the response carries the counts of the request,
-    // and sometimes the bit that segmentation would mistake for CWR.
+    // Requests and responses of one connection, ten windows each: the response carries the counts of the
+    // request, and sometimes the bit that segmentation would mistake for CWR.
     let (mut world, net) = world(3, Duration::from_millis(1));
     world.check(Checks { every: 100 });
     let (a, b) = (net.left[0], net.right[0]);

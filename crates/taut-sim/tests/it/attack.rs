@@ -34,8 +34,9 @@ fn syn(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that arrive in a second over 1 Gbit/s and 2 ms with this many SYNs beside them, and those of a client that connects
-/// in the middle of the flood. A packet takes the processor 1 µs each way, and a thread switch 2 µs.
+/// Bytes that arrive in a second over 1 Gbit/s and 2 ms with this many SYNs beside them, and those of a
+/// client that connects in the middle of the flood. A packet takes the processor 1 µs each way, and a thread
+/// switch 2 µs.
 fn goodput(syns_per_ms: u64) -> (u64, u64) {
     let mut world = World::new(5);
     let mut host = HostSpec::new("1gbit".parse().unwrap());

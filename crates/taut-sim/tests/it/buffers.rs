@@ -1,5 +1,6 @@
-//! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` of commit 529471b5 does, on paths whose queue is one
-//! bandwidth-delay product. `--nocapture` prints what docs/data/2026-11-28-results.md says of them.
+//! How much a bulk sender holds, sampled every 10 ms as `make bench-buffers` of commit 529471b5 does, on
+//! paths whose queue is one bandwidth-delay product. `--nocapture` prints what
+//! docs/data/2026-11-28-results.md says of them.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
@@ -94,8 +95,9 @@ fn a_sender_holds_two_bandwidth_delay_products_and_half_a_megabyte() {
     }
 }
 
-/// At 100 Mbit/s and 100 ms a bandwidth-delay product is 1.2 MB. Two are in flight when a loss is found, and β = 0.7 times
-/// as much is sent in the round trip until it is repaired (RFC 9937, RFC 9438 §4.6): 3.4 that nobody has acknowledged.
+/// At 100 Mbit/s and 100 ms a bandwidth-delay product is 1.2 MB. Two are in flight when a loss is found, and
+/// β = 0.7 times as much is sent in the round trip until it is repaired (RFC 9937, RFC 9438 §4.6): 3.4 that
+/// nobody has acknowledged.
 #[test]
 fn only_what_the_peer_has_behind_a_hole_exceeds_it_on_a_long_path() {
     let record = record(100, 100);
@@ -113,7 +115,8 @@ fn only_what_the_peer_has_behind_a_hole_exceeds_it_on_a_long_path() {
     assert!(record.share > 0.985, "{}", record.share);
 }
 
-/// BBR over 100 Mbit/s and 300 ms with 5 % of random loss, five seeds: the goodput of all, as a share of the line.
+/// BBR over 100 Mbit/s and 300 ms with 5 % of random loss, five seeds: the goodput of all, as a share of the
+/// line.
 fn share_with_loss(tuning: &str) -> f64 {
     let share = |seed| {
         let mut world = World::new(seed);
@@ -134,8 +137,8 @@ fn share_with_loss(tuning: &str) -> f64 {
     (1..=5).map(share).sum::<f64>() / 5.0
 }
 
-/// With that loss, some segment is always missing for two or three round trips, and what follows it stays in the buffer.
-/// One that follows the path may cost a twentieth of what one without that limit gets.
+/// With that loss, some segment is always missing for two or three round trips, and what follows it stays in
+/// the buffer. One that follows the path may cost a twentieth of what one without that limit gets.
 #[test]
 fn a_buffer_that_follows_the_path_fills_it_in_spite_of_holes() {
     let (path, window) = (share_with_loss("follow-path"), share_with_loss("follow-window"));

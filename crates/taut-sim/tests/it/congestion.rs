@@ -102,8 +102,8 @@ fn bbr_does_mind_loss_that_is() {
     assert!(two.shares.iter().sum::<f64>() > 0.8, "{:?}", two.shares);
 }
 
-/// One CUBIC flow from its first packet on, over a path whose packets are late by up to `jitter`, half of which is part of
-/// `rtt`: the queue's mean and maximum in ms, and the share of the link.
+/// One CUBIC flow from its first packet on, over a path whose packets are late by up to `jitter`, half of
+/// which is part of `rtt`: the queue's mean and maximum in ms, and the share of the link.
 fn from_the_start(seed: u64, path: &Path, jitter: Duration, seconds: u64) -> (f64, f64, f64) {
     let rate: taut_link::Rate = path.rate.parse().unwrap();
     let link = rate.bytes_per_second() as f64;
@@ -129,8 +129,8 @@ fn from_the_start(seed: u64, path: &Path, jitter: Duration, seconds: u64) -> (f6
 
 #[test]
 fn cc_04_slow_start_in_a_deep_queue_makes_no_longer_one_than_linux() {
-    // Linux 6.18 over the same path, live, from RTTs sampled each 100 ms: 110 ms in the mean of the first five seconds,
-    // 224 ms at most, in two runs.
+    // Linux 6.18 over the same path, live, from RTTs sampled each 100 ms: 110 ms in the mean of the first
+    // five seconds, 224 ms at most, in two runs.
     let path = Path { rate: "50mbit", rtt: Duration::from_millis(100), loss: 0.0, queue: 8.0 };
     let (mean, peak, share) = from_the_start(1, &path, Duration::ZERO, 5);
     assert!(mean < 1.2 * 110.0, "{mean} ms");
@@ -151,8 +151,9 @@ fn cc_05_jitter_costs_a_tenth_of_the_link_at_most() {
     }
 }
 
-/// One BBR flow over a path whose rate is 100 and 20 Mbit/s in turn, for 10 s each and 60 s in all: its goodput from 10 s
-/// on as a share of the payload that the line carries, and the mean queue in ms at 20 Mbit/s from the second second on.
+/// One BBR flow over a path whose rate is 100 and 20 Mbit/s in turn, for 10 s each and 60 s in all: its
+/// goodput from 10 s on as a share of the payload that the line carries, and the mean queue in ms at 20
+/// Mbit/s from the second second on.
 fn steps(seed: u64, rtt: Duration, queue: f64) -> (f64, f64) {
     let rates = ["100mbit".parse::<taut_link::Rate>().unwrap(), "20mbit".parse().unwrap()];
     let [fast, slow] = rates.map(|rate| rate.bytes_per_second() as f64);

@@ -1,5 +1,5 @@
-//! A sender whose thread wakes up late, by the distribution that was measured on a busy machine: it keeps its rate,
-//! sends no larger bursts than lateness forces, and BBR's model of the path holds.
+//! A sender whose thread wakes up late, by the distribution that was measured on a busy machine: it keeps its
+//! rate, sends no larger bursts than lateness forces, and BBR's model of the path holds.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -36,16 +36,16 @@ impl Probe for Handed {
     }
 }
 
-/// Makes the host's thread wake up late, above a TUN: there the kernel takes packets back from the NIC, and the stack does not
-/// learn when they leave.
+/// Makes the host's thread wake up late, above a TUN: there the kernel takes packets back from the NIC, and
+/// the stack does not learn when they leave.
 fn sleepy(host: &mut HostSpec, wakeups: Wakeups) {
     host.cpu.wakeups = wakeups;
     host.cpu.completions_apart = true;
     host.tells_departures = false;
 }
 
-/// Paced flows of `rate` bytes per second for 2 and then 10 seconds. Returns the share of the rate that each gets in
-/// the 10 seconds, and what was handed down in them.
+/// Paced flows of `rate` bytes per second for 2 and then 10 seconds. Returns the share of the rate that each
+/// gets in the 10 seconds, and what was handed down in them.
 fn paced(flows: u16, rate: u64, wakeups: Wakeups, seed: u64) -> (Vec<f64>, Vec<(Instant, u64)>) {
     let mut world = World::new(seed);
     let host = HostSpec::new("1gbit".parse().unwrap());
@@ -90,8 +90,8 @@ fn twenty_paced_flows_keep_theirs() {
     assert!(shares.iter().all(|share| (0.98..=1.02).contains(share)), "{shares:?}");
 }
 
-/// In no span more than the rate allows in it, 10 ms of the rate, and a super-packet at either end: a burst only catches
-/// up.
+/// In no span more than the rate allows in it, 10 ms of the rate, and a super-packet at either end: a burst
+/// only catches up.
 #[test]
 fn no_burst_is_larger_than_lateness_forces() {
     const RATE: u64 = 12_500_000;
@@ -119,8 +119,8 @@ const fn super_packet(rate: u64) -> u64 {
     if segments < 2 { 2 * MSS } else { segments * MSS }
 }
 
-/// A wake-up that is late each time by the same 0 to 10 ms. What leaves at one moment is what the rate allows in that
-/// time, and the packet that is due then. With an exact timer the credit changes nothing.
+/// A wake-up that is late each time by the same 0 to 10 ms. What leaves at one moment is what the rate allows
+/// in that time, and the packet that is due then. With an exact timer the credit changes nothing.
 #[test]
 fn each_burst_is_what_lateness_forces() {
     for rate in [125_000, 1_250_000, 12_500_000] {
@@ -167,8 +167,8 @@ fn bbr_keeps_its_rate() {
     }
 }
 
-/// Writes as much as there is room for, in turns: the thread writes 64 KiB at most `writes` times, and then another thread
-/// runs for `late`, as it does when this one is woken.
+/// Writes as much as there is room for, in turns: the thread writes 64 KiB at most `writes` times, and then
+/// another thread runs for `late`, as it does when this one is woken.
 struct LateWriter {
     to: SocketAddr,
     options: ConnOptions,
@@ -176,8 +176,8 @@ struct LateWriter {
     writes: usize,
     conn: Option<(ConnId, Pattern)>,
     written: u64,
-    /// The most unacknowledged and unsent bytes after the first ten seconds, less what the peer has behind a hole and a sender
-    /// must keep all the same (RFC 2018 §8); and unsent ones.
+    /// The most unacknowledged and unsent bytes after the first ten seconds, less what the peer has behind a
+    /// hole and a sender must keep all the same (RFC 2018 §8); and unsent ones.
     most: Rc<RefCell<(u64, u64)>>,
 }
 
@@ -210,7 +210,8 @@ impl App for LateWriter {
     }
 }
 
-/// The share of a link of 100 Mbit/s that one such writer gets in 10 s after the first 10, and the most that it holds.
+/// The share of a link of 100 Mbit/s that one such writer gets in 10 s after the first 10, and the most that
+/// it holds.
 fn late_writer(algorithm: Algorithm, rtt_ms: u64, late: Duration, writes: usize) -> (f64, (u64, u64)) {
     let mut world = World::new(1);
     // A queue of one bandwidth-delay product.
@@ -235,9 +236,9 @@ fn late_writer(algorithm: Algorithm, rtt_ms: u64, late: Duration, writes: usize)
     ((read.borrow().bytes - before) as f64 / capacity, most.take())
 }
 
-/// LOWAT-14: unsent data lasts until the writer is back, and with what the peer has not got it is two bandwidth-delay products
-/// and half a megabyte at most. One that is 50 ms late gets 0.29 (bbr) and 0.75 (cubic) of the link from a mark that lasts for
-/// twice 4 ms.
+/// LOWAT-14: unsent data lasts until the writer is back, and with what the peer has not got it is two
+/// bandwidth-delay products and half a megabyte at most. One that is 50 ms late gets 0.29 (bbr) and 0.75
+/// (cubic) of the link from a mark that lasts for twice 4 ms.
 #[test]
 fn a_late_writer_keeps_the_rate() {
     for algorithm in [Algorithm::bbr(), Algorithm::cubic()] {

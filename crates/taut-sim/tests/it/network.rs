@@ -362,8 +362,8 @@ fn netem_at_the_root_holds_nothing_against_the_sender() {
     assert!(read.borrow().bytes > 35_000_000, "{}", read.borrow().bytes);
 }
 
-/// 0.5 Mbit/s over a path so short that super-packets become as large as the device takes them: `fq` sends one in about a
-/// second, while the timeout is 0.2 s. What it still holds is not lost.
+/// 0.5 Mbit/s over a path so short that super-packets become as large as the device takes them: `fq` sends
+/// one in about a second, while the timeout is 0.2 s. What it still holds is not lost.
 #[test]
 fn rto_20_a_slow_flow_above_fq_sends_nothing_twice() {
     for seed in 1..=3 {

@@ -36,8 +36,8 @@ fn a_seed_is_a_world_bit_for_bit() {
     }
 }
 
-/// LAB-30: every packet of a world is the same when nobody stores its payload, whatever the network does to it, and
-/// everything that is read is still checked.
+/// LAB-30: every packet of a world is the same when nobody stores its payload, whatever the network does to
+/// it, and everything that is read is still checked.
 #[test]
 fn lab_30_worlds_are_the_same_without_payload() {
     for seed in 0..100 {

@@ -1,5 +1,5 @@
-//! Several hosts at one end of a path: what any of them sends takes the same queues, and what comes back goes to the
-//! host that it is addressed to. Called by `emulator.rs`.
+//! Several hosts at one end of a path: what any of them sends takes the same queues, and what comes back goes
+//! to the host that it is addressed to. Called by `emulator.rs`.
 
 use std::fmt;
 use std::io;

@@ -49,7 +49,8 @@ impl Initramfs {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         let (inode, size, name_size) =
             (self.names.len() as u32 + 1, content.len() as u32, name.len() as u32 + 1);
-        // inode, mode, user, group, links, time, size, four numbers of devices, bytes of the name, no checksum
+        // inode, mode, user, group, links, time, size, four numbers of devices, bytes of the name, no
+        // checksum
         let fields = [inode, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -80,7 +81,8 @@ fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// The expected bytes follow the format's description: a header of 110 characters, everything padded to four bytes.
+    /// The expected bytes follow the format's description: a header of 110 characters, everything padded to
+    /// four bytes.
     #[test]
     fn an_archive_has_headers_names_and_contents_in_their_places() {
         let mut image = Initramfs::default();

@@ -44,7 +44,8 @@ pub fn shell(script: &str) {
     });
 }
 
-/// Runs `part` in the guest, and turns the guest off. If `part` panics, the first process ends, and with it the guest.
+/// Runs `part` in the guest, and turns the guest off. If `part` panics, the first process ends, and with it
+/// the guest.
 ///
 /// # Panics
 /// When this is no guest: the test was started by hand.

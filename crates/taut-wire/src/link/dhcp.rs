@@ -465,7 +465,8 @@ mod tests {
         }
     }
 
-    /// RFC 2132 §9.3: the fields for names may have options, each field is read once, and says nothing of others.
+    /// RFC 2132 §9.3: the fields for names may have options, each field is read once, and says nothing of
+    /// others.
     #[test]
     fn dhcp_02_options_in_other_fields_and_said_twice() {
         let with = |overload: u8, file: &[u8], sname: &[u8]| {

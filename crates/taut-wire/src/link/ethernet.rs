@@ -1,5 +1,5 @@
-//! The Ethernet header (RFC 894, RFC 2464 §3), and the addresses of Ethernet stations. Called by whoever carries IP packets
-//! over Ethernet, and by `arp.rs` and `ndp.rs`.
+//! The Ethernet header (RFC 894, RFC 2464 §3), and the addresses of Ethernet stations. Called by whoever
+//! carries IP packets over Ethernet, and by `arp.rs` and `ndp.rs`.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,5 @@
-//! Neighbour solicitations and advertisements (RFC 4861 §4.3, §4.4): which station has an IPv6 address. Called by `taut-ethernet`. Routers' messages and redirects are not read.
+//! Neighbour solicitations and advertisements (RFC 4861 §4.3, §4.4): which station has an IPv6 address.
+//! Called by `taut-ethernet`. Routers' messages and redirects are not read.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -64,7 +65,8 @@ impl Ndp {
     /// Parses the payload of the packet that `ip` is the header of, with the checks of RFC 4861 §7.1.
     ///
     /// # Errors
-    /// [`ParseError::Unsupported`] for other messages; [`ParseError::NotFromLink`] for one that a router has forwarded.
+    /// [`ParseError::Unsupported`] for other messages; [`ParseError::NotFromLink`] for one that a router has
+    /// forwarded.
     pub fn parse(ip: &IpHeader, message: &[u8]) -> Result<Self, ParseError> {
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (ip.src, ip.dst) else { return Err(ParseError::Version) };
         if ip.hop_limit != HOP_LIMIT {
@@ -83,7 +85,8 @@ impl Ndp {
         match kind {
             SOLICIT => {
                 let source_mac = mac_option(options, SOURCE_MAC)?;
-                // §7.1.1: one that looks for its own address goes to the group of the address, and says no station.
+                // §7.1.1: one that looks for its own address goes to the group of the address, and says no
+                // station.
                 if src.is_unspecified() && (dst != solicited_node(target) || source_mac.is_some()) {
                     return Err(ParseError::Unsupported);
                 }
@@ -103,8 +106,8 @@ impl Ndp {
         }
     }
 
-    /// Writes the message, for a packet between these addresses, to the start of `buf`, and returns its length: at most
-    /// [`LEN`].
+    /// Writes the message, for a packet between these addresses, to the start of `buf`, and returns its
+    /// length: at most [`LEN`].
     ///
     /// # Panics
     /// If `buf` is shorter than that.
@@ -131,7 +134,8 @@ impl Ndp {
     }
 }
 
-/// The station in the first option of a kind. Every option has a length, in units of eight bytes, that is not 0 (§4.6).
+/// The station in the first option of a kind. Every option has a length, in units of eight bytes, that is not
+/// 0 (§4.6).
 fn mac_option(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, ParseError> {
     let mut found = None;
     while let Some(&[kind, units]) = options.first_chunk() {
@@ -182,8 +186,8 @@ mod tests {
 
     #[test]
     fn layout() {
-        // RFC 4861 §4.3 and §4.6.1, RFC 2464 §6; the checksum is summed by hand: fd09::1 and ff02::1:ff00:2 (0xfd09+1,
-        // 0xff02+1+0xff00+2), 32 + 58, and the message.
+        // RFC 4861 §4.3 and §4.6.1, RFC 2464 §6; the checksum is summed by hand: fd09::1 and ff02::1:ff00:2
+        // (0xfd09+1, 0xff02+1+0xff00+2), 32 + 58, and the message.
         let (src, dst, target) = (v6("fd09::1"), v6("ff02::1:ff00:2"), v6("fd09::2"));
         let solicit = Ndp::Solicit { target, source_mac: Some(MAC) };
         let mut buf = [0; LEN];

@@ -1,5 +1,5 @@
-//! Router solicitations and advertisements (RFC 4861 §4.1, §4.2): which routers a link has, and which prefixes its addresses.
-//! Called by `taut-ethernet`. A host's half; that of a router is in `advertising.rs`.
+//! Router solicitations and advertisements (RFC 4861 §4.1, §4.2): which routers a link has, and which
+//! prefixes its addresses. Called by `taut-ethernet`. A host's half; that of a router is in `advertising.rs`.
 
 mod advertising;
 
@@ -199,7 +199,8 @@ mod tests {
 
     /// Hop limit 64, flag M, 1800 s, reachable time 30,000 ms.
     const FIXED: [u8; 16] = [134, 0, 0, 0, 64, 0x80, 7, 8, 0, 0, 0x75, 0x30, 0, 0, 0, 0];
-    /// 2001:db8::/64, on the link and autonomous, 2,592,000 s and 604,800 s (the defaults of RFC 4861 §6.2.1).
+    /// 2001:db8::/64, on the link and autonomous, 2,592,000 s and 604,800 s (the defaults of RFC 4861
+    /// §6.2.1).
     const PREFIX_64: [u8; 32] = [
         3, 4, 64, 0xc0, 0, 0x27, 0x8d, 0, 0, 9, 0x3a, 0x80, 0, 0, 0, 0, 0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0, 0,

@@ -1,7 +1,8 @@
-//! The TCP Fast Open option (RFC 7413 §4.1.1), and its experimental form (RFC 6994): kind 254 with the identifier 0xF989.
+//! The TCP Fast Open option (RFC 7413 §4.1.1), and its experimental form (RFC 6994): kind 254 with the
+//! identifier 0xF989.
 //!
-//! Only a SYN carries it. So it is no field of [`TcpOptions`](crate::TcpOptions), which every segment has: it is searched for
-//! among the options of a SYN, and appended to the header of one.
+//! Only a SYN carries it. So it is no field of [`TcpOptions`](crate::TcpOptions), which every segment has: it
+//! is searched for among the options of a SYN, and appended to the header of one.
 
 use crate::tcp::{HEADER_LEN, HEADER_MAX_LEN};
 
@@ -54,8 +55,8 @@ pub struct FastOpen {
 }
 
 impl FastOpen {
-    /// Searches the options of a SYN: the bytes between the fixed header and the data offset. Of an option given twice, the
-    /// last one counts. One of a length that is not allowed is ignored.
+    /// Searches the options of a SYN: the bytes between the fixed header and the data offset. Of an option
+    /// given twice, the last one counts. One of a length that is not allowed is ignored.
     #[must_use]
     pub fn find(mut options: &[u8]) -> Option<Self> {
         let mut found = None;
@@ -97,8 +98,9 @@ impl FastOpen {
         cookie + if self.experimental { 4 } else { 2 }
     }
 
-    /// Appends it to the TCP header of `header_len` bytes that [`emit`](crate::TcpHeader::emit) wrote to the start of `buf`,
-    /// and returns the new length. If there is no room for it among 40 bytes of options, nothing changes.
+    /// Appends it to the TCP header of `header_len` bytes that [`emit`](crate::TcpHeader::emit) wrote to the
+    /// start of `buf`, and returns the new length. If there is no room for it among 40 bytes of options,
+    /// nothing changes.
     ///
     /// # Panics
     /// If `buf` is shorter than the returned length.

@@ -106,8 +106,8 @@ impl FromIterator<(u32, u32)> for SackBlocks {
 
 /// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of the receiver's byte counters. Fields may be
 /// missing at the end only, and ECEB always stands second; so the order, 0 with EE0B first or 1 with EE1B
-/// first, follows from the fields that are present. Combinations that neither order can express (ECEB alone, or
-/// the other two without it) are left out.
+/// first, follows from the fields that are present. Combinations that neither order can express (ECEB alone,
+/// or the other two without it) are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccEcn {
     /// Payload bytes received as ECT(0).

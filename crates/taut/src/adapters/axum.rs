@@ -8,8 +8,9 @@ use ::axum::serve::Listener;
 use crate::tokio::listener::TcpListener;
 use crate::tokio::stream::TcpStream;
 
-/// Only the end of the stack makes `accept` fail. Then there is nothing more to accept, and `serve` waits for ever, as
-/// the trait has no error: to notice the end, wait for [`Stack::until_closed`](crate::Stack::until_closed), too.
+/// Only the end of the stack makes `accept` fail. Then there is nothing more to accept, and `serve` waits for
+/// ever, as the trait has no error: to notice the end, wait for
+/// [`Stack::until_closed`](crate::Stack::until_closed), too.
 impl Listener for TcpListener {
     type Io = TcpStream;
     type Addr = SocketAddr;

@@ -1,9 +1,10 @@
 //! hyper's traits on [`TcpStream`], and a [`Connector`] for the clients of hyper-util and tonic.
 //!
-//! **Copies.** hyper reads into a buffer of its own and writes from slices, so there is one copy each way, between that
-//! buffer or slice and the stack's memory. Reading makes no other: bytes go straight from the memory in which they
-//! arrived to hyper's, which need not be initialised. Writing is vectored, so hyper joins no parts of a body either.
-//! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing, but hyper has no way to call them.
+//! **Copies.** hyper reads into a buffer of its own and writes from slices, so there is one copy each way,
+//! between that buffer or slice and the stack's memory. Reading makes no other: bytes go straight from the
+//! memory in which they arrived to hyper's, which need not be initialised. Writing is vectored, so hyper
+//! joins no parts of a body either. [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing,
+//! but hyper has no way to call them.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -70,8 +71,8 @@ impl Connection for TcpStream {
 
 /// Connects over a stack, for `hyper_util::client::legacy::Client` and `tonic::transport::Endpoint`.
 ///
-/// It resolves names by the system, and connects to port 80 for `http` and 443 for `https` unless the URI has another.
-/// It makes no TLS: put a connector that does around it.
+/// It resolves names by the system, and connects to port 80 for `http` and 443 for `https` unless the URI has
+/// another. It makes no TLS: put a connector that does around it.
 ///
 /// ```no_run
 /// # async fn example(stack: &taut::Stack) -> Result<(), Box<dyn std::error::Error>> {

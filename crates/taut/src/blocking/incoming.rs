@@ -9,8 +9,8 @@ use crate::common::acceptor::Acceptor;
 use crate::common::flow::{Flow, flow_methods};
 use crate::stack::Stack;
 
-/// Every new connection to the addresses and ports of a filter, before it is answered, and flows of datagrams if the filter
-/// says so: `taut::IncomingFlows` for threads.
+/// Every new connection to the addresses and ports of a filter, before it is answered, and flows of datagrams
+/// if the filter says so: `taut::IncomingFlows` for threads.
 #[derive(Debug)]
 pub struct IncomingFlows {
     acceptor: Acceptor,
@@ -25,8 +25,8 @@ impl IncomingFlows {
         Self::open_with(stack, filter, IncomingOptions::default())
     }
 
-    /// Yields the flows of `filter`, with other limits, and options for their connections. With several shards, limits
-    /// are for each.
+    /// Yields the flows of `filter`, with other limits, and options for their connections. With several
+    /// shards, limits are for each.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -58,10 +58,11 @@ impl IncomingFlows {
     }
 }
 
-/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address and port to another.
+/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address
+/// and port to another.
 ///
-/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a further datagram, as
-/// from a host that is silent.
+/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a
+/// further datagram, as from a host that is silent.
 #[derive(Debug)]
 pub struct IncomingFlow {
     flow: Flow,
@@ -74,8 +75,9 @@ impl IncomingFlow {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if it is not a connection; it is dropped then.
-    /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone), [`io::ErrorKind::QuotaExceeded`] if there
-    /// are too many connections; or why the handshake failed, such as [`io::ErrorKind::TimedOut`].
+    /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone),
+    /// [`io::ErrorKind::QuotaExceeded`] if there are too many connections; or why the handshake failed, such
+    /// as [`io::ErrorKind::TimedOut`].
     pub fn accept(self) -> io::Result<TcpStream> {
         self.accept_as(None)
     }

@@ -13,8 +13,8 @@ use crate::common::acceptor::Acceptor;
 use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 
-/// A listening socket, like [`std::net::TcpListener`]. Dropping the last clone resets connections that were not
-/// accepted.
+/// A listening socket, like [`std::net::TcpListener`]. Dropping the last clone resets connections that were
+/// not accepted.
 #[derive(Debug)]
 pub struct TcpListener {
     shared: Arc<Shared>,
@@ -27,8 +27,8 @@ struct Shared {
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a
-    /// free port.
+    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0
+    /// picks a free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].

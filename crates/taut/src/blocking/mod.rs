@@ -1,7 +1,7 @@
 //! Blocking sockets, with the interface of [`std::net`].
 //!
-//! While a thread waits here, it drives the stack itself, unless another thread already does. So a reply reaches
-//! it without passing through another thread.
+//! While a thread waits here, it drives the stack itself, unless another thread already does. So a reply
+//! reaches it without passing through another thread.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};

@@ -6,11 +6,11 @@ use bytes::{Buf, Bytes};
 
 use crate::blocking::TcpStream;
 
-/// A [`blocking::TcpStream`](crate::blocking::TcpStream) that can be read in place: its buffer is the memory in which
-/// packets arrived, so [`BufRead`] copies nothing. It holds one chunk at a time.
+/// A [`blocking::TcpStream`](crate::blocking::TcpStream) that can be read in place: its buffer is the memory
+/// in which packets arrived, so [`BufRead`] copies nothing. It holds one chunk at a time.
 ///
-/// Made by [`blocking::TcpStream::buffered`](crate::blocking::TcpStream::buffered). What [`BufRead`] has buffered can
-/// be read only here, no longer from another handle of the stream.
+/// Made by [`blocking::TcpStream::buffered`](crate::blocking::TcpStream::buffered). What [`BufRead`] has
+/// buffered can be read only here, no longer from another handle of the stream.
 #[derive(Debug)]
 pub struct Reader {
     stream: TcpStream,

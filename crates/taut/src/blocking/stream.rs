@@ -18,7 +18,8 @@ use crate::dns::{Target, first_of};
 use crate::stack::Stack;
 use crate::wait::{Attempt, is_ready, now_or_would_block};
 
-/// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the background.
+/// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the
+/// background.
 #[derive(Debug)]
 pub struct TcpStream {
     pub(crate) socket: Arc<Socket>,
@@ -76,15 +77,16 @@ impl TcpStream {
         Ok(Self::of(socket))
     }
 
-    /// Connects, and hands over the beginning of `data`: with TCP Fast Open, so that it leaves with the SYN if there is a
-    /// cookie of the server; else when the connection is open. Returns how much was taken. Linux: `MSG_FASTOPEN`.
+    /// Connects, and hands over the beginning of `data`: with TCP Fast Open, so that it leaves with the SYN
+    /// if there is a cookie of the server; else when the connection is open. Returns how much was taken.
+    /// Linux: `MSG_FASTOPEN`.
     ///
-    /// Data in a SYN may arrive twice, at two connections, if the network repeats the SYN: it must not do harm then
-    /// (RFC 7413 §6.1).
+    /// Data in a SYN may arrive twice, at two connections, if the network repeats the SYN: it must not do
+    /// harm then (RFC 7413 §6.1).
     ///
     /// # Errors
-    /// Those of [`connect_with`](Self::connect_with). With a cookie, the server has not answered yet, and the stream's
-    /// reads and writes report what goes wrong.
+    /// Those of [`connect_with`](Self::connect_with). With a cookie, the server has not answered yet, and the
+    /// stream's reads and writes report what goes wrong.
     pub fn connect_with_data(
         stack: &Stack,
         to: SocketAddr,
@@ -146,7 +148,8 @@ impl TcpStream {
         Ok(Self { socket: Arc::clone(&self.socket), modes: Arc::clone(&self.modes) })
     }
 
-    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all written data.
+    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all
+    /// written data.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -205,12 +208,12 @@ impl TcpStream {
         self.wait_read(|access| self.socket.peek(access, into))
     }
 
-    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
-    /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
+    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of
+    /// `data`, and leaves the rest. The connection holds their memory until the peer has acknowledged them.
     ///
-    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the bytes are free, as Linux's
-    /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
-    /// 4 KiB are copied.
+    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the
+    /// bytes are free, as Linux's MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take
+    /// something are counted from 0. Less than 4 KiB are copied.
     ///
     /// # Errors
     /// Those of writing; then `data` is as it was.
@@ -229,9 +232,9 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or never will be,
-    /// because the connection ended), and nobody holds their memory. In order, each write once. `None` if every write
-    /// was reported. It need not be called.
+    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or
+    /// never will be, because the connection ended), and nobody holds their memory. In order, each write
+    /// once. `None` if every write was reported. It need not be called.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] after the write timeout; the stack was shut down.
@@ -239,12 +242,13 @@ impl TcpStream {
         self.wait_write(|access| self.socket.next_completion(access))
     }
 
-    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for
-    /// a `max` above 0) means the end of the stream.
+    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a
+    /// copy. Empty (for a `max` above 0) means the end of the stream.
     ///
-    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes than that are
-    /// copied, as are less than 1 KiB. They no longer count against the receive buffer, so an application that collects
-    /// chunks bounds its own memory. Memory that is dropped returns to the stack's pool.
+    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes
+    /// than that are copied, as are less than 1 KiB. They no longer count against the receive buffer, so an
+    /// application that collects chunks bounds its own memory. Memory that is dropped returns to the stack's
+    /// pool.
     ///
     /// # Errors
     /// Those of reading.
@@ -253,8 +257,9 @@ impl TcpStream {
     }
 
     /// Waits for received bytes and adds what there is, at most `max` bytes, to `into`, as the chunks that
-    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a `max` above 0)
-    /// means the end of the stream. A call costs the same for one chunk as for many, and the window opens once.
+    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a
+    /// `max` above 0) means the end of the stream. A call costs the same for one chunk as for many, and the
+    /// window opens once.
     ///
     /// # Errors
     /// Those of reading.

@@ -72,7 +72,8 @@ macro_rules! modes_methods {
             Ok(())
         }
 
-        /// Sets how long a receive waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means forever.
+        /// Sets how long a receive waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means
+        /// forever.
         ///
         /// # Errors
         /// [`io::ErrorKind::InvalidInput`] for zero.
@@ -80,7 +81,8 @@ macro_rules! modes_methods {
             store(&self.modes.read_timeout_ns, timeout)
         }
 
-        /// Sets how long a send waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means forever.
+        /// Sets how long a send waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means
+        /// forever.
         ///
         /// # Errors
         /// [`io::ErrorKind::InvalidInput`] for zero.
@@ -126,7 +128,8 @@ impl UdpSocket {
         Self { socket: Arc::new(socket), modes: Arc::default() }
     }
 
-    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a free port.
+    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks
+    /// a free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
@@ -147,7 +150,8 @@ impl UdpSocket {
     /// From now on the socket sends to, and receives from, this peer.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of [`Stack::look_up`].
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of
+    /// [`Stack::look_up`].
     pub fn connect(&self, addresses: impl Into<Target>) -> io::Result<()> {
         self.socket.connect(Some(addresses.into().first(|| self.socket.stack())?))
     }
@@ -245,7 +249,8 @@ impl UdpSocket {
     multicast_methods!(&std::net::Ipv4Addr, &std::net::Ipv6Addr);
 }
 
-/// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.
+/// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with
+/// `IPPROTO_ICMP`.
 #[derive(Debug)]
 pub struct PingSocket {
     socket: Arc<Socket>,
@@ -253,8 +258,8 @@ pub struct PingSocket {
 }
 
 impl PingSocket {
-    /// Binds to an address of the stack, or to an unspecified one of the family to ping. The port is the identifier of the
-    /// requests; 0 picks a free one.
+    /// Binds to an address of the stack, or to an unspecified one of the family to ping. The port is the
+    /// identifier of the requests; 0 picks a free one.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
@@ -292,8 +297,8 @@ impl PingSocket {
 }
 
 /// The echo requests of a program that pings an address of a filter
-/// ([`IncomingFlow::accept_echo`](super::IncomingFlow::accept_echo)). Dropping all clones of it ends the flow; a further
-/// request begins another one.
+/// ([`IncomingFlow::accept_echo`](super::IncomingFlow::accept_echo)). Dropping all clones of it ends the
+/// flow; a further request begins another one.
 #[derive(Debug)]
 pub struct EchoSocket {
     socket: Arc<Socket>,

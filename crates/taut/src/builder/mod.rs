@@ -86,16 +86,16 @@ impl StackBuilder {
         self
     }
 
-    /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A packet may
-    /// arrive on any of them; the packets of a connection all leave by the same one.
+    /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A
+    /// packet may arrive on any of them; the packets of a connection all leave by the same one.
     #[must_use]
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<Device>>) -> Self {
         self.devices = queues.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Puts a queue in front of the device, with the given rate and limit. Packets then wait in this queue, and not
-    /// uncounted in the device or in the network beyond it.
+    /// Puts a queue in front of the device, with the given rate and limit. Packets then wait in this queue,
+    /// and not uncounted in the device or in the network beyond it.
     #[must_use]
     pub fn link(mut self, spec: LinkSpec) -> Self {
         self.link = Some(spec);
@@ -137,8 +137,8 @@ impl StackBuilder {
         self
     }
 
-    /// Gives the stack an address, with the prefix of the network that is routed to it, such as `10.0.0.2/24` or
-    /// `fd00::2/64`. Call it again for further addresses.
+    /// Gives the stack an address, with the prefix of the network that is routed to it, such as `10.0.0.2/24`
+    /// or `fd00::2/64`. Call it again for further addresses.
     #[must_use]
     pub fn address(mut self, address: &str) -> Self {
         let parsed = self.parsed::<Cidr>(address);
@@ -169,8 +169,8 @@ impl StackBuilder {
         self
     }
 
-    /// Adds a congestion control of your own, which is then available by name: as `tcp_congestion_control`, and for
-    /// single sockets.
+    /// Adds a congestion control of your own, which is then available by name: as `tcp_congestion_control`,
+    /// and for single sockets.
     #[must_use]
     pub fn controller(mut self, definition: Definition) -> Self {
         let added = self.config.congestion.registry.add(definition);
@@ -178,7 +178,8 @@ impl StackBuilder {
         self
     }
 
-    /// Sets the seed of all randomness. Use it only for repeatable runs: an attacker who knows it can forge packets.
+    /// Sets the seed of all randomness. Use it only for repeatable runs: an attacker who knows it can forge
+    /// packets.
     #[must_use]
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
@@ -205,17 +206,18 @@ impl StackBuilder {
         self.shards(u16::try_from(cores).unwrap_or(SHARDS_MAX).min(SHARDS_MAX))
     }
 
-    /// Sets the name of the stack's thread; `taut` by default. Threads of further shards have their number appended.
+    /// Sets the name of the stack's thread; `taut` by default. Threads of further shards have their number
+    /// appended.
     #[must_use]
     pub fn thread_name(mut self, name: &str) -> Self {
         self.thread_name = Some(name.to_owned());
         self
     }
 
-    /// Records all inputs of the stack in this file, for `taut replay`. Each further shard has a file of its own, whose name
-    /// ends in `.1`, `.2` and so on. The file can be read only by its owner, because it contains payload and the
-    /// stack's secrets: with them, packets can be forged. If the disk is too slow, the recording ends, and the stack goes
-    /// on: [`Stack::recordings`].
+    /// Records all inputs of the stack in this file, for `taut replay`. Each further shard has a file of its
+    /// own, whose name ends in `.1`, `.2` and so on. The file can be read only by its owner, because it
+    /// contains payload and the stack's secrets: with them, packets can be forged. If the disk is too slow,
+    /// the recording ends, and the stack goes on: [`Stack::recordings`].
     #[must_use]
     pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
         self.record = Some(path.into());
@@ -240,7 +242,8 @@ impl StackBuilder {
         self
     }
 
-    /// Like [`control`](Self::control), at the default place, where `taut ss` finds it: [`taut_control::place`].
+    /// Like [`control`](Self::control), at the default place, where `taut ss` finds it:
+    /// [`taut_control::place`].
     #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn control_default(mut self) -> Self {
@@ -289,8 +292,8 @@ impl StackBuilder {
         self
     }
 
-    /// Sets the name by which the control socket calls the device; by default the name of the TUN interface, if the
-    /// builder opens one.
+    /// Sets the name by which the control socket calls the device; by default the name of the TUN interface,
+    /// if the builder opens one.
     #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn device_name(mut self, name: &str) -> Self {
@@ -321,8 +324,8 @@ impl StackBuilder {
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of `Tun::open` and
-    /// of the control socket; or the reason why a thread could not be started;
+    /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of
+    /// `Tun::open` and of the control socket; or the reason why a thread could not be started;
     /// [`io::ErrorKind::PermissionDenied`] if the kernel refuses the [`priority`](Self::priority).
     pub fn build(mut self) -> io::Result<Stack> {
         let (name, starter) = (self.thread_name.take(), self.starter());

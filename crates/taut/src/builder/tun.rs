@@ -58,9 +58,9 @@ impl StackBuilder {
         self
     }
 
-    /// Sends and receives over packet sockets on this Ethernet interface, in the network namespace of the thread that calls `build`,
-    /// in place of a TUN. The interface must be up, and the kernel must not have the stack's addresses: see
-    /// [`taut_device::packet`].
+    /// Sends and receives over packet sockets on this Ethernet interface, in the network namespace of the
+    /// thread that calls `build`, in place of a TUN. The interface must be up, and the kernel must not have
+    /// the stack's addresses: see [`taut_device::packet`].
     #[must_use]
     pub fn packet(mut self, interface: &str) -> Self {
         self.tun.packet = Some(interface.to_owned());
@@ -74,9 +74,10 @@ impl StackBuilder {
         self
     }
 
-    /// Learns addresses of IPv6, routers and the MTU from the routers of the Ethernet interface (RFC 4862), beside addresses that
-    /// it is given. [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one. For
-    /// [`packet`](Self::packet) and `xdp`; a device that is given to the builder has an option of its own.
+    /// Learns addresses of IPv6, routers and the MTU from the routers of the Ethernet interface (RFC 4862),
+    /// beside addresses that it is given. [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits
+    /// for the first one. For [`packet`](Self::packet) and `xdp`; a device that is given to the builder has
+    /// an option of its own.
     #[must_use]
     pub fn slaac(mut self) -> Self {
         self.tun.packet_options.slaac = true;
@@ -90,8 +91,8 @@ impl StackBuilder {
     /// Asks the servers of the Ethernet interface for an address of IPv4, routers, the MTU and name servers
     /// (RFC 2131), beside addresses that it is given.
     /// [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one, which takes 4 to
-    /// 8 s because it is checked. For [`packet`](Self::packet) and `xdp`; a device that is given to the builder has
-    /// an option of its own.
+    /// 8 s because it is checked. For [`packet`](Self::packet) and `xdp`; a device that is given to the
+    /// builder has an option of its own.
     #[must_use]
     pub fn dhcp(mut self) -> Self {
         self.tun.packet_options.dhcp = true;
@@ -102,8 +103,9 @@ impl StackBuilder {
         self
     }
 
-    /// Sends and receives over an `AF_XDP` socket on this Ethernet interface, in the network namespace of the thread that calls
-    /// `build`, in place of a TUN. The interface must be up: see [`taut_device::xdp`]. With one shard only.
+    /// Sends and receives over an `AF_XDP` socket on this Ethernet interface, in the network namespace of the
+    /// thread that calls `build`, in place of a TUN. The interface must be up: see [`taut_device::xdp`]. With
+    /// one shard only.
     #[cfg(feature = "xdp")]
     #[must_use]
     pub fn xdp(mut self, interface: &str) -> Self {
@@ -111,7 +113,8 @@ impl StackBuilder {
         self
     }
 
-    /// How to use the Ethernet interface by `AF_XDP`: the stack's station and gateways, its queue, and memory.
+    /// How to use the Ethernet interface by `AF_XDP`: the stack's station and gateways, its queue, and
+    /// memory.
     #[cfg(feature = "xdp")]
     #[must_use]
     pub fn xdp_options(mut self, options: XdpOptions) -> Self {
@@ -119,12 +122,12 @@ impl StackBuilder {
         self
     }
 
-    /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
-    /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
-    /// longer does the work of the stack's thread meanwhile.
+    /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets
+    /// leave when they are due, and ACKs are answered. Off by default. Other threads keep theirs, and a
+    /// thread that blocks in a read no longer does the work of the stack's thread meanwhile.
     ///
-    /// A real-time priority comes before that of all ordinary threads: a stack that is never idle keeps a core to itself,
-    /// up to the kernel's limit (`kernel.sched_rt_runtime_us`).
+    /// A real-time priority comes before that of all ordinary threads: a stack that is never idle keeps a
+    /// core to itself, up to the kernel's limit (`kernel.sched_rt_runtime_us`).
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);

@@ -1,5 +1,5 @@
-//! The common part of the asynchronous and the blocking listeners and filters of flows: a listener in every shard, of which any may
-//! have the next connection.
+//! The common part of the asynchronous and the blocking listeners and filters of flows: a listener in every
+//! shard, of which any may have the next connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ impl ShardListener {
 impl Acceptor {
     #[expect(clippy::needless_pass_by_value, reason = "as in the calls of the sockets")]
     pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        // For port 0, the first shard picks one. If another shard refuses it, because a listener there is about to be closed, the
-        // first one picks another: it must not be given back before.
+        // For port 0, the first shard picks one. If another shard refuses it, because a listener there is
+        // about to be closed, the first one picks another: it must not be given back before.
         let mut refused = Vec::new();
         loop {
             let nodelay = options.conn.nodelay;

@@ -1,4 +1,5 @@
-//! Reading and writing without a copy: what both kinds of socket share. The rules are in `taut_core::ConnMut::write_bytes` and its neighbours.
+//! Reading and writing without a copy: what both kinds of socket share. The rules are in
+//! `taut_core::ConnMut::write_bytes` and its neighbours.
 
 use std::task::Poll;
 
@@ -118,7 +119,8 @@ impl Socket {
         }
     }
 
-    /// [`write_bytes`](Self::write_bytes), and whether there is room for more: as [`writable`](Self::writable) says.
+    /// [`write_bytes`](Self::write_bytes), and whether there is room for more: as
+    /// [`writable`](Self::writable) says.
     #[cfg(feature = "tokio")]
     pub(crate) fn write_bytes_and_look(
         &self,

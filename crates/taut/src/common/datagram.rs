@@ -1,5 +1,5 @@
-//! The common part of the sockets without connections, asynchronous and blocking, of UDP and of ping: each operation is an
-//! attempt that is ready, pending, or failed.
+//! The common part of the sockets without connections, asynchronous and blocking, of UDP and of ping: each
+//! operation is an attempt that is ready, pending, or failed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -227,7 +227,8 @@ macro_rules! datagram_methods {
         }
 
         /// The oldest ICMP error that waits, of a socket that asked for them
-        /// ([`DatagramOptions::recv_errors`](taut_core::DatagramOptions::recv_errors)). Linux: `MSG_ERRQUEUE`.
+        /// ([`DatagramOptions::recv_errors`](taut_core::DatagramOptions::recv_errors)). Linux:
+        /// `MSG_ERRQUEUE`.
         ///
         /// # Errors
         /// The stack was shut down.
@@ -266,7 +267,8 @@ macro_rules! multicast_methods {
         ///
         /// # Errors
         /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for what is no group or was joined before;
-        /// [`QuotaExceeded`](std::io::ErrorKind::QuotaExceeded) for more than 20 groups of a socket, or 64 of all.
+        /// [`QuotaExceeded`](std::io::ErrorKind::QuotaExceeded) for more than 20 groups of a socket, or 64 of
+        /// all.
         pub fn join_multicast_v4(&self, group: $v4, _interface: $v4) -> std::io::Result<()> {
             self.socket
                 .set(taut_core::DatagramOption::JoinGroup(crate::common::datagram::Group::from(group).0))
@@ -317,12 +319,13 @@ pub(crate) use datagram_methods;
 /// The methods of sockets that may be of a flow.
 macro_rules! flow_socket_methods {
     () => {
-        /// Tells the peer of a [flow](crate::IncomingFlows), by an ICMP error about its latest datagram, that datagrams do not
-        /// arrive; as a gateway does when it hears so from beyond. The socket stays open. Returns false if the limit on ICMP
-        /// errors, 50 at once and 1,000 a second, does not allow it now.
+        /// Tells the peer of a [flow](crate::IncomingFlows), by an ICMP error about its latest datagram, that
+        /// datagrams do not arrive; as a gateway does when it hears so from beyond. The socket stays open.
+        /// Returns false if the limit on ICMP errors, 50 at once and 1,000 a second, does not allow it now.
         ///
         /// # Errors
-        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a socket that is not of a flow, or the stack was shut down.
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a socket that is not of a flow, or the
+        /// stack was shut down.
         pub fn refuse(&self, how: taut_core::Refusal) -> std::io::Result<bool> {
             self.socket.refuse(how)
         }

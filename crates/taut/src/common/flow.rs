@@ -1,4 +1,5 @@
-//! A flow that waits for a decision: what the asynchronous and the blocking [`IncomingFlow`](crate::IncomingFlow) share.
+//! A flow that waits for a decision: what the asynchronous and the blocking
+//! [`IncomingFlow`](crate::IncomingFlow) share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -181,8 +182,8 @@ macro_rules! flow_methods {
         /// [`TimedOut`](std::io::ErrorKind::TimedOut).
         ///
         /// # Errors
-        /// [`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted) if the flow [is gone](Self::is_gone), or
-        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is not of UDP; it is dropped then.
+        /// [`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted) if the flow [is gone](Self::is_gone),
+        /// or [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is not of UDP; it is dropped then.
         pub fn accept_udp(self) -> std::io::Result<UdpSocket> {
             let socket = self.flow.accept_datagrams(taut_core::FlowKind::Udp, None)?;
             Ok(UdpSocket::of(socket))
@@ -212,41 +213,44 @@ macro_rules! flow_methods {
             self.flow.peer
         }
 
-        /// Where it wants to go: not an address of the stack, most of the time. The port of an echo flow is the identifier of
-        /// its requests.
+        /// Where it wants to go: not an address of the stack, most of the time. The port of an echo flow is
+        /// the identifier of its requests.
         #[must_use]
         pub const fn local_addr(&self) -> std::net::SocketAddr {
             self.flow.local
         }
 
-        /// What its SYN said: window, MSS and other options. `None` if the flow is [open](Self::is_open), or not a connection.
+        /// What its SYN said: window, MSS and other options. `None` if the flow is [open](Self::is_open), or
+        /// not a connection.
         #[must_use]
         pub const fn syn(&self) -> Option<taut_core::SynInfo> {
             self.flow.syn
         }
 
         /// Whether the handshake is already complete. This happens only with
-        /// [`cookies_when_full`](taut_core::IncomingOptions::cookies_when_full): such a flow can be refused by a reset only.
+        /// [`cookies_when_full`](taut_core::IncomingOptions::cookies_when_full): such a flow can be refused
+        /// by a reset only.
         #[must_use]
         pub fn is_open(&self) -> bool {
             self.flow.is_open()
         }
 
-        /// Whether there is nothing left to decide: the client has given up, or the time for a decision is over.
+        /// Whether there is nothing left to decide: the client has given up, or the time for a decision is
+        /// over.
         #[must_use]
         pub fn is_gone(&self) -> bool {
             self.flow.is_gone()
         }
 
-        /// Asks the client whether it still wants its connection: a host that gives up while its SYN is not answered does not
-        /// say so by itself. If it does not, the flow [is gone](Self::is_gone) as soon as its answer comes. Returns whether
-        /// there was something to ask.
+        /// Asks the client whether it still wants its connection: a host that gives up while its SYN is not
+        /// answered does not say so by itself. If it does not, the flow [is gone](Self::is_gone) as soon as
+        /// its answer comes. Returns whether there was something to ask.
         pub fn probe(&self) -> bool {
             self.flow.probe()
         }
 
-        /// Refuses it: the client gets a reset, or an ICMP error. There are at most 50 errors about datagrams at once, and
-        /// 1,000 a second.
+        /// Refuses it: the client gets a reset, or an ICMP error. There are at most 50 errors about datagrams
+        /// at once, and 1,000 a second.
         pub fn refuse(self, how: taut_core::Refusal) {
             self.flow.refuse(how);
         }

@@ -1,5 +1,5 @@
-//! The common part of the asynchronous and the blocking sockets: each operation is an attempt that is ready, pending,
-//! or failed.
+//! The common part of the asynchronous and the blocking sockets: each operation is an attempt that is ready,
+//! pending, or failed.
 //!
 //! The asynchronous sockets poll an attempt with a task's waker; the blocking ones wait for it on the thread.
 

@@ -175,8 +175,8 @@ macro_rules! socket_methods {
         /// [`set_option`](Self::set_option).
         ///
         /// # Errors
-        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) when the stack has no algorithm with that name, or
-        /// the algorithm has no such parameter; the error lists the known ones.
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) when the stack has no algorithm with that name,
+        /// or the algorithm has no such parameter; the error lists the known ones.
         pub fn set_congestion(&self, name: &str) -> std::io::Result<()> {
             self.socket.set_congestion(name)
         }

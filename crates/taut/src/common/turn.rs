@@ -1,20 +1,22 @@
-//! Turns of writers: a task that writes and always finds room lets the other tasks of its thread run in between. taut's
-//! own; called by every asynchronous write.
+//! Turns of writers: a task that writes and always finds room lets the other tasks of its thread run in
+//! between. taut's own; called by every asynchronous write.
 //!
-//! **Problem.** A task that writes sends its own packets and takes its own ACKs, so it may find room for as long as it
-//! writes, and never waits. A runtime runs the next task only when this one waits: of many senders in one thread, some
-//! sent a hundred times as much as others.
+//! **Problem.** A task that writes sends its own packets and takes its own ACKs, so it may find room for as
+//! long as it writes, and never waits. A runtime runs the next task only when this one waits: of many senders
+//! in one thread, some sent a hundred times as much as others.
 //!
-//! **Rule.** When a connection has taken [`TURN_BYTES`] without having been out of room, its next write is pending once,
-//! and wakes its task at once: it runs again after all others that are ready. Smaller turns would be as fair, and would
-//! lose what is in the cache more often: the memory of the packets that were just acknowledged.
+//! **Rule.** When a connection has taken [`TURN_BYTES`] without having been out of room, its next write is
+//! pending once, and wakes its task at once: it runs again after all others that are ready. Smaller turns
+//! would be as fair, and would lose what is in the cache more often: the memory of the packets that were just
+//! acknowledged.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use crate::wait::Attempt;
 
-/// How much a connection takes in one turn: a few hundred microseconds of a fast device, and what a core's cache holds.
+/// How much a connection takes in one turn: a few hundred microseconds of a fast device, and what a core's
+/// cache holds.
 const TURN_BYTES: u32 = 1 << 20;
 
 /// The bytes that a connection has taken in this turn.

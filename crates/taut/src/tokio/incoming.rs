@@ -14,9 +14,9 @@ use crate::tokio::stream::TcpStream;
 use crate::tokio::udp::{EchoSocket, UdpSocket};
 use crate::wait::until;
 
-/// Every new connection to the addresses and ports of a filter, before it is answered; and every flow of UDP and of echo
-/// requests, if the filter says so. The addresses need not be the stack's own. A listener or socket at the same address and
-/// port has precedence.
+/// Every new connection to the addresses and ports of a filter, before it is answered; and every flow of UDP
+/// and of echo requests, if the filter says so. The addresses need not be the stack's own. A listener or
+/// socket at the same address and port has precedence.
 ///
 /// ```no_run
 /// # async fn example(stack: taut::Stack) -> std::io::Result<()> {
@@ -54,8 +54,8 @@ impl IncomingFlows {
         Self::open_with(stack, filter, IncomingOptions::default())
     }
 
-    /// Yields the flows of `filter`, with other limits, and options for their connections. With several shards, limits
-    /// are for each.
+    /// Yields the flows of `filter`, with other limits, and options for their connections. With several
+    /// shards, limits are for each.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -112,10 +112,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address and port to another.
+/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address
+/// and port to another.
 ///
-/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a further datagram, as
-/// from a host that is silent.
+/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a
+/// further datagram, as from a host that is silent.
 ///
 /// ```no_run
 /// # async fn example(flow: taut::IncomingFlow) -> std::io::Result<()> {
@@ -135,8 +136,8 @@ pub struct IncomingFlow {
 impl IncomingFlow {
     flow_methods!();
 
-    /// Waits until the flow [is gone](Self::is_gone), so that what is done for it can end. The client may have to be
-    /// [asked](Self::probe). Cancel safe.
+    /// Waits until the flow [is gone](Self::is_gone), so that what is done for it can end. The client may
+    /// have to be [asked](Self::probe). Cancel safe.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -144,13 +145,14 @@ impl IncomingFlow {
         self.flow.gone().await
     }
 
-    /// Accepts it: the client's SYN is answered. Waits for the end of the handshake. Dropping the future closes the
-    /// connection as dropping a stream does.
+    /// Accepts it: the client's SYN is answered. Waits for the end of the handshake. Dropping the future
+    /// closes the connection as dropping a stream does.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if it is not a connection; it is dropped then.
-    /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone), [`io::ErrorKind::QuotaExceeded`] if there
-    /// are too many connections; or why the handshake failed, such as [`io::ErrorKind::TimedOut`].
+    /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone),
+    /// [`io::ErrorKind::QuotaExceeded`] if there are too many connections; or why the handshake failed, such
+    /// as [`io::ErrorKind::TimedOut`].
     pub async fn accept(self) -> io::Result<TcpStream> {
         self.accept_as(None).await
     }

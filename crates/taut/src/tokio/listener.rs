@@ -16,7 +16,8 @@ use crate::stack::Stack;
 use crate::tokio::stream::TcpStream;
 use crate::wait::until;
 
-/// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not accepted.
+/// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not
+/// accepted.
 ///
 /// ```no_run
 /// # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
@@ -46,8 +47,8 @@ impl Stack {
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a
-    /// free port.
+    /// Listens at the first of the addresses that is available. A name is [looked up](crate::dns); port 0
+    /// picks a free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].

@@ -41,8 +41,8 @@ impl sealed::Chunks for ReadHalf<'_> {
     }
 }
 
-/// A stream or a reading half that can be read in place: its buffer is the memory in which packets arrived, so
-/// [`AsyncBufRead`] copies nothing. It holds one chunk at a time.
+/// A stream or a reading half that can be read in place: its buffer is the memory in which packets arrived,
+/// so [`AsyncBufRead`] copies nothing. It holds one chunk at a time.
 ///
 /// Made by the methods `buffered`. Writing goes to the stream directly.
 #[derive(Debug)]

@@ -125,7 +125,8 @@ impl OwnedWriteHalf {
             return Err(ReuniteError(read, self));
         }
         self.stream = None;
-        // Both owners are here. If the stream is nevertheless borrowed elsewhere, another handle has the same socket.
+        // Both owners are here. If the stream is nevertheless borrowed elsewhere, another handle has the same
+        // socket.
         let OwnedReadHalf(stream) = read;
         Ok(Arc::try_unwrap(stream).unwrap_or_else(|stream| TcpStream { socket: Arc::clone(&stream.socket) }))
     }

@@ -23,8 +23,8 @@ use crate::wait::{Attempt, Waiting, now_or_would_block, until};
 
 /// A connection, like [`tokio::net::TcpStream`].
 ///
-/// Dropping it closes it gracefully: written data is still delivered, in the background. If received data was not
-/// read, the peer gets a reset, as with kernel sockets.
+/// Dropping it closes it gracefully: written data is still delivered, in the background. If received data was
+/// not read, the peer gets a reset, as with kernel sockets.
 ///
 /// ```no_run
 /// # async fn example(stack: &taut::Stack) -> std::io::Result<()> {
@@ -81,15 +81,16 @@ impl TcpStream {
         Ok(Self { socket })
     }
 
-    /// Connects, and hands over the beginning of `data`: with TCP Fast Open, so that it leaves with the SYN if there is a
-    /// cookie of the server; else when the connection is open. Returns how much was taken. Linux: `MSG_FASTOPEN`.
+    /// Connects, and hands over the beginning of `data`: with TCP Fast Open, so that it leaves with the SYN
+    /// if there is a cookie of the server; else when the connection is open. Returns how much was taken.
+    /// Linux: `MSG_FASTOPEN`.
     ///
-    /// Data in a SYN may arrive twice, at two connections, if the network repeats the SYN: it must not do harm then
-    /// (RFC 7413 §6.1).
+    /// Data in a SYN may arrive twice, at two connections, if the network repeats the SYN: it must not do
+    /// harm then (RFC 7413 §6.1).
     ///
     /// # Errors
-    /// Those of [`connect_with`](Self::connect_with). With a cookie, the server has not answered yet, and the stream's
-    /// reads and writes report what goes wrong.
+    /// Those of [`connect_with`](Self::connect_with). With a cookie, the server has not answered yet, and the
+    /// stream's reads and writes report what goes wrong.
     pub async fn connect_with_data(
         stack: &Stack,
         to: SocketAddr,
@@ -195,12 +196,12 @@ impl TcpStream {
         until(&socket.shard, socket.read_interest(), |access| socket.peek(access, into)).await
     }
 
-    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
-    /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
+    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of
+    /// `data`, and leaves the rest. The connection holds their memory until the peer has acknowledged them.
     ///
-    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the bytes are free, as Linux's
-    /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
-    /// 4 KiB are copied.
+    /// Returns the write's number, under which [`next_completion`](Self::next_completion) reports that the
+    /// bytes are free, as Linux's MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take
+    /// something are counted from 0. Less than 4 KiB are copied.
     ///
     /// The future is cancel safe: when it is dropped before it is ready, nothing was taken.
     ///
@@ -223,7 +224,8 @@ impl TcpStream {
 
     /// [`write_bytes`](Self::write_bytes) until everything is handed over.
     ///
-    /// The future is not cancel safe: when it is dropped before it is ready, a part may have been handed over.
+    /// The future is not cancel safe: when it is dropped before it is ready, a part may have been handed
+    /// over.
     ///
     /// # Errors
     /// Why the connection ended; then a part may have been handed over.
@@ -234,9 +236,9 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or never will be,
-    /// because the connection ended), and nobody holds their memory. In order, each write once. `None` if every write
-    /// was reported. It need not be called.
+    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or
+    /// never will be, because the connection ended), and nobody holds their memory. In order, each write
+    /// once. `None` if every write was reported. It need not be called.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -245,12 +247,13 @@ impl TcpStream {
         until(&socket.shard, socket.write_interest(), |access| socket.next_completion(access)).await
     }
 
-    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for
-    /// a `max` above 0) means the end of the stream.
+    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a
+    /// copy. Empty (for a `max` above 0) means the end of the stream.
     ///
-    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes than that are
-    /// copied, as are less than 1 KiB. They no longer count against the receive buffer, so an application that collects
-    /// chunks bounds its own memory. Memory that is dropped returns to the stack's pool.
+    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes
+    /// than that are copied, as are less than 1 KiB. They no longer count against the receive buffer, so an
+    /// application that collects chunks bounds its own memory. Memory that is dropped returns to the stack's
+    /// pool.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -260,8 +263,9 @@ impl TcpStream {
     }
 
     /// Waits for received bytes and adds what there is, at most `max` bytes, to `into`, as the chunks that
-    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a `max` above 0)
-    /// means the end of the stream. A call costs the same for one chunk as for many, and the window opens once.
+    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a
+    /// `max` above 0) means the end of the stream. A call costs the same for one chunk as for many, and the
+    /// window opens once.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -276,7 +280,8 @@ impl TcpStream {
         Reader::new(self)
     }
 
-    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all written data.
+    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all
+    /// written data.
     ///
     /// The name is not `shutdown` because that is the name of `AsyncWriteExt::shutdown`, which ends writing.
     ///
@@ -388,9 +393,9 @@ impl TcpStream {
         })
     }
 
-    /// [`poll_read_chunks`](Self::poll_read_chunks), for a task that will read again. Returns also whether nothing is left,
-    /// neither bytes nor the end: then the task is woken by what comes next, as after `Pending`, and need not poll once more
-    /// to learn that there is nothing.
+    /// [`poll_read_chunks`](Self::poll_read_chunks), for a task that will read again. Returns also whether
+    /// nothing is left, neither bytes nor the end: then the task is woken by what comes next, as after
+    /// `Pending`, and need not poll once more to learn that there is nothing.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -409,8 +414,8 @@ impl TcpStream {
         })
     }
 
-    /// [`poll_write_bytes`](Self::poll_write_bytes) with flags, which returns whether there is room for more, so that
-    /// [`writable`](Self::writable) would be ready at once.
+    /// [`poll_write_bytes`](Self::poll_write_bytes) with flags, which returns whether there is room for more,
+    /// so that [`writable`](Self::writable) would be ready at once.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -450,7 +455,8 @@ impl TcpStream {
         result
     }
 
-    /// [`next_completion`](Self::next_completion) as a poll function. The task that polled last is woken, whether it polled this or a write.
+    /// [`next_completion`](Self::next_completion) as a poll function. The task that polled last is woken,
+    /// whether it polled this or a write.
     ///
     /// # Errors
     /// The stack was shut down.

@@ -37,7 +37,8 @@ impl UdpSocket {
         Self { socket }
     }
 
-    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks a free port.
+    /// Binds to the first of the addresses that is available. A name is [looked up](crate::dns); port 0 picks
+    /// a free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of [`Stack::look_up`].
@@ -57,7 +58,8 @@ impl UdpSocket {
     /// From now on the socket sends to, and receives from, this peer.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of [`Stack::look_up`].
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of
+    /// [`Stack::look_up`].
     pub async fn connect(&self, addresses: impl Into<Target>) -> io::Result<()> {
         let peer = addresses.into().found_first(|| self.socket.stack()).await?;
         self.socket.connect(Some(peer))
@@ -287,7 +289,8 @@ impl UdpSocket {
     multicast_methods!(std::net::Ipv4Addr, std::net::Ipv6Addr);
 }
 
-/// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.
+/// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with
+/// `IPPROTO_ICMP`.
 ///
 /// ```no_run
 /// # async fn example(stack: &taut::Stack) -> Result<(), Box<dyn std::error::Error>> {
@@ -305,8 +308,8 @@ pub struct PingSocket {
 }
 
 impl PingSocket {
-    /// Binds to an address of the stack, or to an unspecified one of the family to ping. The port is the identifier of the
-    /// requests; 0 picks a free one.
+    /// Binds to an address of the stack, or to an unspecified one of the family to ping. The port is the
+    /// identifier of the requests; 0 picks a free one.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
@@ -339,8 +342,9 @@ impl PingSocket {
     datagram_methods!();
 }
 
-/// The echo requests of a program that pings an address of a filter ([`IncomingFlow::accept_echo`](crate::IncomingFlow)).
-/// Dropping it ends the flow; a further request begins another one.
+/// The echo requests of a program that pings an address of a filter
+/// ([`IncomingFlow::accept_echo`](crate::IncomingFlow)). Dropping it ends the flow; a further request begins
+/// another one.
 ///
 /// ```no_run
 /// # async fn example(flow: taut::IncomingFlow) -> std::io::Result<()> {

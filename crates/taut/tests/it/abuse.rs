@@ -1,5 +1,5 @@
-//! Attacks on a running stack, and failures: nonsense packets, floods, injections, a peer that vanishes. The stack
-//! continues, leaks nothing, and reports the correct errors to the application.
+//! Attacks on a running stack, and failures: nonsense packets, floods, injections, a peer that vanishes. The
+//! stack continues, leaks nothing, and reports the correct errors to the application.
 
 use crate::net;
 

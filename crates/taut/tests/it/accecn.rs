@@ -138,8 +138,8 @@ fn settled(ours: &TcpStream, kernels: &KernelStream) -> (ConnInfo, KernelInfo) {
     panic!("something is never acknowledged");
 }
 
-/// Makes a kernel request accurate ECN and agree to it, although its settings do not allow that. See the top of this
-/// file.
+/// Makes a kernel request accurate ECN and agree to it, although its settings do not allow that. See the top
+/// of this file.
 fn interpreter(to: To, header: &mut TcpHeader, _: &mut Ecn) {
     let flags = header.flags;
     if to == To::Kernel || !flags.contains(Flags::SYN) {
@@ -251,8 +251,8 @@ fn marks_on_the_handshake() {
         assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{kernel:?}");
         let told = info.delivered_ce;
         if stack_connects {
-            // Linux 6.18 then takes the path for broken and sends no options; without them, the counts are known only
-            // modulo eight.
+            // Linux 6.18 then takes the path for broken and sends no options; without them, the counts are
+            // known only modulo eight.
             assert!(told >= to_kernel.ce.packets && (told - to_kernel.ce.packets) % 8 == 0, "{info:?}");
         } else {
             // §3.2.2.3: it was not ECN-capable when it left, and from now on no packet is.
@@ -285,8 +285,8 @@ fn few_options_or_none() {
         net.mark(150, 150);
         let Outcome { info, kernel, to_kernel, to_stack } = net.run(true, BYTES);
         assert_eq!((to_stack.with_option == 0, to_kernel.with_option == 0), (option == "0", option == "0"));
-        // While an application has the kernel's socket, ACKs that arrive are merged: more packets for one ACK than the
-        // path has seen.
+        // While an application has the kernel's socket, ACKs that arrive are merged: more packets for one ACK
+        // than the path has seen.
         let merged = net.kernel.counters().unwrap()["TcpExtTCPBacklogCoalesce"];
         for (sent, back, told, merged) in [
             (&to_kernel, &to_stack, info.delivered_ce, 0),

@@ -161,8 +161,8 @@ fn dhcp_16_a_lease_from_dnsmasq() {
     assert_eq!(counts, [1, 1, 1, 1, 1, 0], "Discover, Request, renewal, Release, the MTU's MSS, broken");
 }
 
-/// The same on an Ethernet interface, by the builder's verbs: addresses of both families on every shard, bytes by each of
-/// them, and a Release.
+/// The same on an Ethernet interface, by the builder's verbs: addresses of both families on every shard,
+/// bytes by each of them, and a Release.
 fn learn_on_an_interface(name: &str, open: fn(StackBuilder) -> StackBuilder, shard_counts: &[u16]) {
     let (scratch, near, far) = (Scratch::new(name), Kernel::new().unwrap(), Kernel::new().unwrap());
     let (here, there) = near.namespace.connect("veth0", &far.namespace, "veth0").unwrap();
@@ -241,7 +241,8 @@ fn slaac_12_an_address_from_dnsmasqs_advertisements() {
     assert_eq!(server.captured(&["_ws.malformed || icmpv6.checksum.status == 0"]), [0]);
 }
 
-/// The reports and datagrams of groups beside the kernel: both are members, and `tshark` reads what the stack says.
+/// The reports and datagrams of groups beside the kernel: both are members, and `tshark` reads what the stack
+/// says.
 #[test]
 fn mcast_05_groups_beside_a_kernel() {
     if !live::ready(&["dnsmasq", "tshark"]) {

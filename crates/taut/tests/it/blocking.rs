@@ -513,7 +513,8 @@ fn an_idle_stack_does_not_spin() {
     let (listener, address) = net.listener(0);
     let mut stream = TcpStream::connect(&net.stack, address).unwrap();
     let (mut kernel, _) = listener.accept().unwrap();
-    // Both with and without a timer armed: the kernel has acknowledged this, and delays the ACK of a small one.
+    // Both with and without a timer armed: the kernel has acknowledged this, and delays the ACK of a small
+    // one.
     stream.write_all(b"x").unwrap();
     kernel.read_exact(&mut [0]).unwrap();
     kernel.write_all(b"x").unwrap();

@@ -47,7 +47,8 @@ fn connected(wire: &Wire) -> (TcpStream, TcpStream) {
 
 // Reading
 
-/// Whatever a dropped read had not returned, the next one returns. `make` makes what reads, and what must live beside it.
+/// Whatever a dropped read had not returned, the next one returns. `make` makes what reads, and what must
+/// live beside it.
 fn reads<S: AsyncRead + Unpin, Rest>(
     what: &str,
     keeps_waker: bool,
@@ -208,8 +209,8 @@ fn cancel_02_a_poll_function_keeps_one_waker_until_the_socket_is_dropped() {
 
 // Writing
 
-/// A dropped write has taken nothing; what `write` says that it took arrives, and nothing else. `all` if a dropped write may
-/// have taken a part.
+/// A dropped write has taken nothing; what `write` says that it took arrives, and nothing else. `all` if a
+/// dropped write may have taken a part.
 fn writes<S: AsyncWrite + Unpin, Rest>(
     what: &str,
     keeps_waker: bool,

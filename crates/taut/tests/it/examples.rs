@@ -155,14 +155,15 @@ fn on_a_tun() {
 }
 
 /// What the small queue holds at most just after it has let a packet through: less than its limit before,
-/// max(two packets, rate >> 10), and that packet. The rate is the pacing rate (Linux: `tcp_small_queue_check`,
-/// `sk_pacing_shift` 10), and at most 9/8 of the delivery rate.
-/// Retransmissions have twice the limit; none are needed here.
+/// max(two packets, rate >> 10), and that packet. The rate is the pacing rate (Linux:
+/// `tcp_small_queue_check`, `sk_pacing_shift` 10), and at most 9/8 of the delivery rate. Retransmissions have
+/// twice the limit; none are needed here.
 fn bound(truesize: u64, rate: u64) -> u64 {
     (2 * truesize).max(rate / 1_024) + truesize
 }
 
-/// Samples with more below TCP than the rule allowed at any time of the 50 before, from which such bytes may be.
+/// Samples with more below TCP than the rule allowed at any time of the 50 before, from which such bytes may
+/// be.
 fn above(samples: &[Sample], truesize: u64) -> usize {
     let is_above = |&end: &usize| {
         let lately = &samples[end.saturating_sub(50)..=end];
@@ -192,7 +193,8 @@ fn assert_kept_short(outcome: &Outcome, truesize: u64) {
 fn custom_device_keeps_a_short_queue_of_packets() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let outcome = transfer(LinkCaps::plain(1_500), 20_000_000, "delivered").unwrap();
-    // 1,500 bytes less headers of IP (20) and TCP (20) and timestamps (12), and what a packet is charged in addition.
+    // 1,500 bytes less headers of IP (20) and TCP (20) and timestamps (12), and what a packet is charged in
+    // addition.
     assert_kept_short(&outcome, 1_500 - 52 + 1_024);
     let (overtaken, back) = (outcome.tickets.overtaken.load(Relaxed), outcome.tickets.back.load(Relaxed));
     assert!(overtaken * 4 > back, "{overtaken} of {back} tickets came back after a newer one");
@@ -207,8 +209,8 @@ fn custom_device_keeps_a_short_queue_of_super_packets() {
     assert!(outcome.tickets.overtaken.load(Relaxed) > 0);
 }
 
-/// No more payload is below TCP than the measured limit, in super-packets, too. How long that lasts depends on who
-/// else has the processors, because tickets are late then.
+/// No more payload is below TCP than the measured limit, in super-packets, too. How long that lasts depends
+/// on who else has the processors, because tickets are late then.
 #[test]
 fn custom_device_measures_its_own_completions() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! A stack on a link that carries frames over a descriptor: a TAP with the kernel behind it, the sockets of QEMU and passt,
-//! another stack, and descriptors that another program has opened.
+//! A stack on a link that carries frames over a descriptor: a TAP with the kernel behind it, the sockets of
+//! QEMU and passt, another stack, and descriptors that another program has opened.
 
 use crate::net;
 
@@ -234,7 +234,8 @@ fn dev_15_no_driver_overlooks_a_frame() {
     }
 }
 
-/// The stack's own packets are of 15 pages and 52 bytes at most; the peer's may be longer: a ping, whose reply is cut.
+/// The stack's own packets are of 15 pages and 52 bytes at most; the peer's may be longer: a ping, whose
+/// reply is cut.
 #[test]
 fn dev_17_the_peer_may_send_more() {
     let (near, mut far) = UnixStream::pair().unwrap();
@@ -519,7 +520,8 @@ fn slaac_11_a_stack_gets_its_address_from_a_router() {
     connecting.join().unwrap().unwrap_err();
 }
 
-/// From fe80::1 at 02:00:00:00:00:01: a default router for 1800 s, its station, an MTU of 1400, 2001:db8::/64.
+/// From fe80::1 at 02:00:00:00:00:01: a default router for 1800 s, its station, an MTU of 1400,
+/// 2001:db8::/64.
 fn router_advertisement() -> Vec<u8> {
     let (src, dst): (std::net::Ipv6Addr, std::net::Ipv6Addr) =
         ("fe80::1".parse().unwrap(), "ff02::1".parse().unwrap());

@@ -1,5 +1,5 @@
-//! gRPC by tonic over taut's sockets: a channel over the connector, and a service behind axum's listener. The messages
-//! are plain bytes, by a codec of this file, so that no compiler of protocols is needed.
+//! gRPC by tonic over taut's sockets: a channel over the connector, and a service behind axum's listener. The
+//! messages are plain bytes, by a codec of this file, so that no compiler of protocols is needed.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
 use crate::net;

@@ -1,6 +1,6 @@
-//! Connections to any address, live: the kernel's clients in one namespace, behind a TUN; the kernel's servers in another; between
-//! them the example `tun2socks`. Every refusal, reset, time-out and half-close arrives as what it was. `make incoming` runs
-//! 10,000 flows; the test 1,000.
+//! Connections to any address, live: the kernel's clients in one namespace, behind a TUN; the kernel's
+//! servers in another; between them the example `tun2socks`. Every refusal, reset, time-out and half-close
+//! arrives as what it was. `make incoming` runs 10,000 flows; the test 1,000.
 #![cfg(all(feature = "tokio", target_os = "linux"))]
 
 use std::io::{self, ErrorKind};
@@ -160,7 +160,8 @@ async fn client(number: u32) -> Result<(), String> {
         (Err(error), Some(kind)) if error.kind() == kind => return Ok(()),
         (Ok(stream), None) => stream,
         (Ok(mut stream), Some(_)) => {
-            // Once in 100,000 times, tokio takes a socket for connected that the kernel does not: then it has no peer.
+            // Once in 100,000 times, tokio takes a socket for connected that the kernel does not: then it has
+            // no peer.
             let (peer, end) = (stream.peer_addr(), stream.read_u8().await);
             let is_connected = !peer.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotConnected);
             let why = format!("connected, peer {peer:?}, read {end:?}");
@@ -202,8 +203,8 @@ async fn client(number: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// `count` connections at once through `tun2socks`. Returns what went wrong, the resets and goodbyes that servers saw, and the
-/// counters of the stack.
+/// `count` connections at once through `tun2socks`. Returns what went wrong, the resets and goodbyes that
+/// servers saw, and the counters of the stack.
 fn through(count: u32) -> (Vec<String>, u32, Counters) {
     let Two { near, far, stack } = two();
     let (resets, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
@@ -286,7 +287,8 @@ fn udp_client(to: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Questions and answers by UDP through `tun2socks`; refusals arrive as refusals; idle flows end, and begin again.
+/// Questions and answers by UDP through `tun2socks`; refusals arrive as refusals; idle flows end, and begin
+/// again.
 #[test]
 fn udp_passes_through_and_so_do_its_refusals() {
     if !live::ready(&["ip", "tshark"]) {
@@ -472,7 +474,8 @@ fn dig_and_iperf3_pass_through() {
     }
 }
 
-/// What gets through at which rate, and where the rest is dropped, beside the kernel's own path: `make iperf3`.
+/// What gets through at which rate, and where the rest is dropped, beside the kernel's own path: `make
+/// iperf3`.
 #[test]
 #[ignore = "make iperf3"]
 fn iperf3_through_the_relay_beside_the_kernels_own() {

@@ -1,5 +1,5 @@
-//! A stack on an Ethernet interface, by packet sockets, with the kernel at the other end of the cable: both directions, both
-//! families, neighbours, queues that keep and drop packets, and an interface that goes away.
+//! A stack on an Ethernet interface, by packet sockets, with the kernel at the other end of the cable: both
+//! directions, both families, neighbours, queues that keep and drop packets, and an interface that goes away.
 
 use crate::net;
 
@@ -19,7 +19,8 @@ const NET: Subnet = Subnet(9);
 const STACK: [&str; 2] = ["10.9.0.2", "[fd09::2]"];
 const FAR: [&str; 2] = ["10.9.0.1", "[fd09::1]"];
 
-/// A stack at the near end of a cable, the kernel's TCP at its far end. The kernel has no address at the near end.
+/// A stack at the near end of a cable, the kernel's TCP at its far end. The kernel has no address at the near
+/// end.
 struct Cable {
     stack: Stack,
     near: Kernel,
@@ -64,7 +65,8 @@ impl Cable {
         stream
     }
 
-    /// Sends so much to the kernel, and checks that it arrived. Returns the stack's counter of unsent packets afterwards.
+    /// Sends so much to the kernel, and checks that it arrived. Returns the stack's counter of unsent packets
+    /// afterwards.
     fn upload(&self, family: usize, bytes: usize) {
         let (listener, at) = self.listener(family);
         let sink = serve(listener, digest_of);
@@ -113,8 +115,8 @@ fn bytes_arrive_in_both_directions_and_families() {
     assert_eq!(cable.near.counters().unwrap()["TcpOutRsts"], 0);
 }
 
-/// Two shards, each with a queue of the interface. Flows and shards are matched by two different hashes, so that of the kernel brings
-/// about half of the packets to the wrong one, which hands them over.
+/// Two shards, each with a queue of the interface. Flows and shards are matched by two different hashes, so
+/// that of the kernel brings about half of the packets to the wrong one, which hands them over.
 #[test]
 fn dev_11_shards_share_an_interface() {
     const COUNT: usize = 16;
@@ -215,8 +217,9 @@ fn backlog(near: &Kernel) -> u64 {
     number.parse::<u64>().unwrap() * if unit == "K" { 1_024 } else { 1 }
 }
 
-/// Packets wait below, in a queue of the kernel, and their tickets with them: so the small queue holds the rest back. If
-/// tickets came back when a packet is handed over, the queue would fill up to what the window allows.
+/// Packets wait below, in a queue of the kernel, and their tickets with them: so the small queue holds the
+/// rest back. If tickets came back when a packet is handed over, the queue would fill up to what the window
+/// allows.
 #[test]
 fn what_waits_in_the_kernels_queue_counts_as_below() {
     for (naming, offload) in NAMINGS {

@@ -1,4 +1,5 @@
-//! A path through a router (the kernel's) whose next link has a smaller MTU: with its ICMP errors, and without.
+//! A path through a router (the kernel's) whose next link has a smaller MTU: with its ICMP errors, and
+//! without.
 
 use crate::net;
 

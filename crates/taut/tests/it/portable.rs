@@ -1,5 +1,5 @@
-//! The drivers of systems without epoll and timerfd, run on Linux: a task by tokio's time alone, and a thread that parks.
-//! Their devices have wakers, no descriptors.
+//! The drivers of systems without epoll and timerfd, run on Linux: a task by tokio's time alone, and a thread
+//! that parks. Their devices have wakers, no descriptors.
 #![allow(missing_docs, clippy::disallowed_methods, reason = "tests that read the clock")]
 
 use std::future::Future;
@@ -18,7 +18,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SERVER: &str = "10.0.0.2:7";
 
-/// A cable between two devices that ring bells. `lose` packets of at least 200 bytes get lost on their way there.
+/// A cable between two devices that ring bells. `lose` packets of at least 200 bytes get lost on their way
+/// there.
 struct Cable {
     lose: Arc<AtomicU32>,
     /// Dropped with it: then its threads let go of the ends, and the devices are gone.
@@ -167,8 +168,9 @@ fn many_tasks_share_a_stack() {
     });
 }
 
-/// Packets wait a millisecond in front of each device, so that every exchange needs two deadlines which a task's write
-/// moves. One that nobody noticed would leave the packet to the sender's retransmission, after 200 ms.
+/// Packets wait a millisecond in front of each device, so that every exchange needs two deadlines which a
+/// task's write moves. One that nobody noticed would leave the packet to the sender's retransmission, after
+/// 200 ms.
 #[test]
 fn no_earlier_deadline_is_overlooked() {
     const EXCHANGES: u64 = 500;

@@ -141,7 +141,8 @@ fn paced(near: &Stack, far: &Stack) -> u64 {
     here.set_max_pacing_rate(600_000).unwrap();
     let before = near.counters().pacing_blocked;
     let took = bulk(&mut here, &mut there, &Noise::new(1).bytes(300_000)).as_secs_f64();
-    // Half a second, except for the first ten packets. After a late packet, the others catch up, but never get ahead.
+    // Half a second, except for the first ten packets. After a late packet, the others catch up, but never
+    // get ahead.
     assert!(took >= 0.45, "{took} s");
     near.counters().pacing_blocked - before
 }
@@ -205,7 +206,8 @@ fn a_lossy_path_is_survived_and_a_mistake_is_told() {
     let (near, far) = pair(|builder| builder.qdisc(bad));
     let (mut here, mut there) = connect(&near, &far);
     let data = Noise::new(1).bytes(2_000_000);
-    // The number of packets depends on how busy the machine is, and so does the choice of packets by the seed.
+    // The number of packets depends on how busy the machine is, and so does the choice of packets by the
+    // seed.
     let is_lossy = || near.counters().retrans_segs > 0 && near.qdiscs()[0].report.stats.dropped > 0;
     for _ in 0..50 {
         bulk(&mut here, &mut there, &data);

@@ -49,7 +49,8 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(LONG, future).await.expect("it takes too long")
 }
 
-/// One connection through the gateway: `client` at one end, `server` at the other. Returns how the relay ended.
+/// One connection through the gateway: `client` at one end, `server` at the other. Returns how the relay
+/// ended.
 async fn one<C, S>(
     limits: Limits,
     client: impl FnOnce(TcpStream) -> C,

@@ -137,8 +137,8 @@ fn what_is_begun_here_is_begun_by_all_shards_and_the_answers_come_back() {
     assert_eq!(ports.len(), COUNT);
     let counters = net.stack.shard_counters();
     assert!(counters.iter().all(|counters| counters.active_opens == (COUNT / SHARDS) as u64), "{counters:?}");
-    // The kernel answers a SYN before it notes the SYN's queue: the SYN-ACK may arrive on another queue, but no later
-    // packet.
+    // The kernel answers a SYN before it notes the SYN's queue: the SYN-ACK may arrive on another queue, but
+    // no later packet.
     let all = net.stack.counters();
     assert!(all.steered <= COUNT as u64, "{} of {} packets were steered", all.steered, all.in_receives);
     assert_calm(&all);
@@ -264,8 +264,8 @@ async fn a_runtime_drives_all_shards() {
     assert_calm(&net.stack.counters());
 }
 
-/// The rate in Gbit/s at which the kernel receives from eight connections, and the packets that each shard received
-/// meanwhile.
+/// The rate in Gbit/s at which the kernel receives from eight connections, and the packets that each shard
+/// received meanwhile.
 fn download(shards: u16) -> (f64, Vec<u64>) {
     const SPAN: Duration = Duration::from_millis(700);
     let net = Net::with(|builder| builder.shards(shards).build());
@@ -315,7 +315,8 @@ fn two_shards_beside_one() {
     assert!(two > one / 3.0, "{two:.1} Gbit/s with two shards, {one:.1} with one");
 }
 
-/// The first shard picks a port, and another one may still have a listener there that is being closed: then it picks another.
+/// The first shard picks a port, and another one may still have a listener there that is being closed: then
+/// it picks another.
 #[test]
 fn a_free_port_is_free_in_every_shard() {
     let net = net();

@@ -1,4 +1,5 @@
-//! The asynchronous sockets against the kernel's TCP, with the stack on its own thread and inside the runtime.
+//! The asynchronous sockets against the kernel's TCP, with the stack on its own thread and inside the
+//! runtime.
 #![cfg(feature = "tokio")]
 
 use crate::net;

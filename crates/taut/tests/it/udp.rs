@@ -1,5 +1,5 @@
-//! UDP, ping and fragments against the kernel over a TUN, by the sockets of threads and of tokio; and the programs that
-//! people use: `ping`, where it is installed.
+//! UDP, ping and fragments against the kernel over a TUN, by the sockets of threads and of tokio; and the
+//! programs that people use: `ping`, where it is installed.
 #![cfg(all(feature = "tokio", target_os = "linux"))]
 
 use crate::net;
@@ -22,7 +22,8 @@ fn at(host: &str, port: u16) -> SocketAddr {
     format!("{host}:{port}").parse().unwrap()
 }
 
-/// A network whose kernel answers: right after it was made, it has no route to its own IPv6 address, and drops what comes.
+/// A network whose kernel answers: right after it was made, it has no route to its own IPv6 address, and
+/// drops what comes.
 fn connected() -> Net {
     let net = Net::new();
     for family in [0, 1] {
@@ -189,8 +190,8 @@ async fn pings_of_ours_are_answered_by_the_kernel() {
 /// Runs the kernel's `ping`, and demands every reply. Returns false if there is no such program.
 fn ping_all(net: &Net, arguments: &str, family: usize) -> bool {
     let to = STACK[family].trim_matches(['[', ']']);
-    // Once a reply has come, ping waits for the others as long as for two of the slowest so far, and at least an interval,
-    // whatever -W says: the interval decides. Pings of `-l` leave at once.
+    // Once a reply has come, ping waits for the others as long as for two of the slowest so far, and at least
+    // an interval, whatever -W says: the interval decides. Pings of `-l` leave at once.
     match net.kernel.run(&format!("ping -n -i 10 -W 10 {arguments} {to}")) {
         Err(error) if error.to_string().contains("No such file") => {
             println!("ping is not installed");
@@ -270,15 +271,16 @@ fn sockets_that_are_dropped_leave_their_ports() {
     assert_eq!(thread.join().unwrap(), ErrorKind::NotConnected);
 }
 
-/// Packets of the interface that were read, by the kernel's count: to ask the stack would make it look at the device.
+/// Packets of the interface that were read, by the kernel's count: to ask the stack would make it look at the
+/// device.
 fn read_by_the_stack(net: &Net) -> u64 {
     let all = net.kernel.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
     let line = all.lines().find(|line| line.trim_start().starts_with("taut0:")).unwrap();
     line.split_whitespace().nth(10).unwrap().parse().unwrap()
 }
 
-/// Threads that wait serve the device by turns, for fractions of a millisecond, and leave it at any time. What arrives then,
-/// or when they have gone, is read all the same, although nobody uses the stack any more.
+/// Threads that wait serve the device by turns, for fractions of a millisecond, and leave it at any time.
+/// What arrives then, or when they have gone, is read all the same, although nobody uses the stack any more.
 #[test]
 fn nothing_stays_in_the_device_however_its_readers_come_and_go() {
     let net = connected();

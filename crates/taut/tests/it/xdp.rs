@@ -1,5 +1,6 @@
-//! A stack on an Ethernet interface, by `AF_XDP`, with the kernel at the other end of the cable: both directions, both families,
-//! packets in several chunks, memory that is full, and an interface that goes away. Every ticket is counted on its way.
+//! A stack on an Ethernet interface, by `AF_XDP`, with the kernel at the other end of the cable: both
+//! directions, both families, packets in several chunks, memory that is full, and an interface that goes
+//! away. Every ticket is counted on its way.
 //!
 //! ```text
 //!   stack ─ Ledger ─ device xdp ─ veth0 ═════ veth0 ─ the kernel's TCP
@@ -82,7 +83,8 @@ impl TxDevice for Ledger {
     }
 }
 
-/// A stack at the near end of a cable, the kernel's TCP at its far end. The kernel has no address at the near end.
+/// A stack at the near end of a cable, the kernel's TCP at its far end. The kernel has no address at the near
+/// end.
 struct Cable {
     stack: Stack,
     ledger: Ledger,
@@ -119,8 +121,8 @@ impl Cable {
         Self { stack, ledger, near, far, name }
     }
 
-    /// On an interface above a queue of the kernel, which an XDP socket bypasses on the interface itself: packets complete
-    /// when they have passed it.
+    /// On an interface above a queue of the kernel, which an XDP socket bypasses on the interface itself:
+    /// packets complete when they have passed it.
     fn above(qdisc: &str, options: &XdpOptions) -> Self {
         let prepare = |near: &Kernel| {
             near.run("ip link add link veth0 name mac0 type macvlan mode bridge").unwrap();
@@ -246,7 +248,8 @@ fn dev_10_an_interface_that_is_removed_in_mid_transfer_returns_every_ticket() {
     remove_in_the_middle(&slow_and_small(), 40, |[_, _, full, _]| full > 100);
 }
 
-/// 32 chunks, above a queue of the kernel that passes 100 Mbit/s. A small queue that measures would not fill them.
+/// 32 chunks, above a queue of the kernel that passes 100 Mbit/s. A small queue that measures would not fill
+/// them.
 fn slow_and_small() -> Cable {
     let options = XdpOptions { chunks: 32, ..XdpOptions::default() };
     let cable = Cable::above("tbf rate 100mbit burst 16kb limit 4mb", &options);

@@ -1,8 +1,8 @@
 //! A capture of both directions, checked by tshark: no malformed packet, no wrong checksum, no
 //! retransmission, no missing packet.
 //!
-//! With offload the capture has the headers of super-packets, whose TCP checksums are partial; so the checksums are
-//! checked without offload, on whole packets of a shorter transfer.
+//! With offload the capture has the headers of super-packets, whose TCP checksums are partial; so the
+//! checksums are checked without offload, on whole packets of a shorter transfer.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -78,10 +78,11 @@ fn capture(lab: &Lab, bytes: u64, snaplen: &str, more: &[&str]) {
 
 /// Faults that no capture of a clean link may contain.
 //
-// On a busy machine either end may answer so late that the other sends a tail loss probe; that is no fault of the capture.
-// taut's comes at least 2 ms after any other packet (TLP-1), and a retransmission for no reason would come at
-// once. tshark marks a probe as spurious if the capture has the ACK, even if the stack has not read it yet.
-// The ACK of a needless probe is a duplicate with a block of SACK (RFC 2883); a loss has other faults.
+// On a busy machine either end may answer so late that the other sends a tail loss probe; that is no fault of
+// the capture. taut's comes at least 2 ms after any other packet (TLP-1), and a retransmission for no reason
+// would come at once. tshark marks a probe as spurious if the capture has the ACK, even if the stack has not
+// read it yet. The ACK of a needless probe is a duplicate with a block of SACK (RFC 2883); a loss has other
+// faults.
 const FAULTS: [&str; 6] = [
     "_ws.malformed",
     "ip.checksum.status == \"Bad\"",

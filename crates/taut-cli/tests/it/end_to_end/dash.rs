@@ -41,7 +41,8 @@ fn is_download(sample: &Value) -> bool {
 fn dash_14_a_download_is_on_the_page_of_its_command_on_one_of_all_and_in_the_terminal() {
     let Some(lab) = Lab::without_turn("dash", &["curl"]) else { return };
     let observer = Observer::new("dash");
-    // With a buffer of 6 MB, curl's kernel opens its window every four to five seconds; so, many times a second.
+    // With a buffer of 6 MB, curl's kernel opens its window every four to five seconds; so, many times a
+    // second.
     lab.kernel.set_sysctl("net.ipv4.tcp_rmem", "4096 65536 262144").unwrap();
     // At the rate below it takes 150 s: longer than a step of this test may.
     lab.file("large", 300_000_000);

@@ -311,7 +311,8 @@ fn gw_66_what_listens_inside_is_forwarded() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("-t auto is for --run"), "{output:?}");
 }
 
-/// A datagram to a port of the host's from a client of the lab's, and its answer: `None` where the port is closed.
+/// A datagram to a port of the host's from a client of the lab's, and its answer: `None` where the port is
+/// closed.
 pub(super) fn asked(client: &UdpSocket, at: &str) -> Option<String> {
     client.connect(at).unwrap();
     client.send(b"question").ok()?;
@@ -367,7 +368,8 @@ fn gw_91_what_serves_udp_inside_is_forwarded() {
         assert!(!is_open(&lab, port), "{port}");
     }
     gateway.says("cannot forward 127.0.0.1:7003");
-    // The server ends: its port is closed, under the flow that is open through it, and opened again with the next one.
+    // The server ends: its port is closed, under the flow that is open through it, and opened again with the
+    // next one.
     let at = "127.0.0.1:7001";
     client.connect(at).unwrap();
     client.send(b"end").unwrap();

@@ -1,4 +1,5 @@
-//! Files over HTTP: curl on the kernel's TCP from `taut serve`, and `taut get` from nginx on the kernel's TCP.
+//! Files over HTTP: curl on the kernel's TCP from `taut serve`, and `taut get` from nginx on the kernel's
+//! TCP.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

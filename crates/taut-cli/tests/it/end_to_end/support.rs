@@ -195,8 +195,8 @@ impl Running {
         self.child.stdin.take().expect("standard input is piped")
     }
 
-    /// Reads standard error until a line contains `text`. The rest of it is read by a thread: a full pipe would block
-    /// the child.
+    /// Reads standard error until a line contains `text`. The rest of it is read by a thread: a full pipe
+    /// would block the child.
     pub(crate) fn wait_for(&mut self, text: &str) -> std::thread::JoinHandle<String> {
         let mut lines = BufReader::new(self.child.stderr.take().expect("standard error is piped")).lines();
         let mut said = String::new();

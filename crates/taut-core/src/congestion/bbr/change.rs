@@ -1,22 +1,23 @@
 //! A path whose bandwidth changes: taut's own, not the draft's. Called by `cycle.rs`.
 //!
-//! **Problem.** The draft remembers the largest bandwidth of two cycles of probing, four to six seconds. When a
-//! path of 100 Mbit/s and 40 ms becomes one of 20, BBR goes on sending at 94 for that long; without loss only cwnd
-//! limits it, and the RTT is 400 ms. With loss, the short-term bounds limit it, until the next Refill or ProbeRTT
-//! forgets them. When the path becomes fast again, the next probe is up to three seconds away, and raises the rate
-//! by a seventh per round trip, because the sample that shows more is a round trip old.
+//! **Problem.** The draft remembers the largest bandwidth of two cycles of probing, four to six seconds. When
+//! a path of 100 Mbit/s and 40 ms becomes one of 20, BBR goes on sending at 94 for that long; without loss
+//! only cwnd limits it, and the RTT is 400 ms. With loss, the short-term bounds limit it, until the next
+//! Refill or ProbeRTT forgets them. When the path becomes fast again, the next probe is up to three seconds
+//! away, and raises the rate by a seventh per round trip, because the sample that shows more is a round trip
+//! old.
 //!
 //! **Rule.** Three parts.
 //!
-//! 1. Slower: for four times the least RTT, every sample has been below 70 % of the bandwidth, and every RTT above
-//!    one and a half times the least. Then the bandwidth is the last sample's, and BBR goes Down. (Among other
-//!    flows that happens too: the share has become smaller, and the queue is not our own alone.)
-//! 2. For half a minute from then on, the path is one that changes: the next probe begins 8 rounds after the last,
-//!    as in BBR version 1, if the RTT is within a quarter of the least. Where others keep a queue, the draft's
-//!    times remain.
-//! 3. Faster: a probe in which the bandwidth has grown by a quarter, with the RTT within a quarter of the least, goes on
-//!    with Startup's gains, and ends with Drain. Among many flows a sample is often a quarter too high, through a queue:
-//!    a hundred flows retransmitted a sixth more with Startup's gains.
+//! 1. Slower: for four times the least RTT, every sample has been below 70 % of the bandwidth, and every RTT
+//!    above one and a half times the least. Then the bandwidth is the last sample's, and BBR goes Down.
+//!    (Among other flows that happens too: the share has become smaller, and the queue is not our own alone.)
+//! 2. For half a minute from then on, the path is one that changes: the next probe begins 8 rounds after the
+//!    last, as in BBR version 1, if the RTT is within a quarter of the least. Where others keep a queue, the
+//!    draft's times remain.
+//! 3. Faster: a probe in which the bandwidth has grown by a quarter, with the RTT within a quarter of the
+//!    least, goes on with Startup's gains, and ends with Drain. Among many flows a sample is often a quarter
+//!    too high, through a queue: a hundred flows retransmitted a sixth more with Startup's gains.
 
 use super::params::PARAMS;
 use super::path::Rate;
@@ -72,7 +73,8 @@ impl Change {
     }
 }
 
-/// Whether a probe shows that the path has become faster than `before`: by a quarter, and not at the cost of a queue.
+/// Whether a probe shows that the path has become faster than `before`: by a quarter, and not at the cost of
+/// a queue.
 pub(super) fn is_faster(ack: &AckEvent<'_>, rs: &RateSample, before: Rate, least: Option<Duration>) -> bool {
     Rate::of(rs) >= before.percent(PARAMS.full_bw_growth) && has_no_queue(ack, least)
 }

@@ -180,10 +180,11 @@ impl Bbr {
         cycle.full_bw_reached |= cycle.full_bw_now;
     }
 
-    /// taut's own: whether a limited flight says that the pipe is full all the same. It was large enough for a quarter
-    /// more, and the rate stayed what it was. Without this, Startup never ends where a round touches the peer's window:
-    /// what Startup loses itself keeps that window shut for a part of each round. A round at the network's
-    /// own rate comes first: an application that sends little at a time fills no pipe.
+    /// taut's own: whether a limited flight says that the pipe is full all the same. It was large enough for
+    /// a quarter more, and the rate stayed what it was. Without this, Startup never ends where a round
+    /// touches the peer's window: what Startup loses itself keeps that window shut for a part of each round.
+    /// A round at the network's own rate comes first: an application that sends little at a time fills no
+    /// pipe.
     fn shows_full_pipe(&self, rate: Rate, flight: u32) -> bool {
         let base = self.cycle.full_bw;
         base > Rate::ZERO

@@ -133,8 +133,8 @@ impl Bbr {
         if !self.bounds.loss_in_round {
             self.bounds.loss_round_delivered = packet.total_delivered;
             self.save_cwnd(self.cwnd);
-            // §5.5.11.1: once for each episode. The first loss may end Up, with which a round of loss begins; the rest
-            // of the burst must not take its bounds for those from before.
+            // §5.5.11.1: once for each episode. The first loss may end Up, with which a round of loss begins;
+            // the rest of the burst must not take its bounds for those from before.
             if !self.in_recovery {
                 self.bounds.save_for_undo();
             }

@@ -1,5 +1,6 @@
 //! BBR's statements in docs/spec/congestion.md, one ACK at a time. The scene: segments of 1000 bytes, a least
-//! round-trip time of 40 ms and a bandwidth of 2500 segments a second, so that the bandwidth-delay product is 100.
+//! round-trip time of 40 ms and a bandwidth of 2500 segments a second, so that the bandwidth-delay product is
+//! 100.
 
 mod control;
 mod cycle;

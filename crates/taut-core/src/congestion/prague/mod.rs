@@ -3,9 +3,9 @@
 //! the rules.
 //! Called through `congestion/mod.rs`.
 //!
-//! **Problem.** DCTCP takes no more than its share only where all flows are DCTCP. The shorter its round trip is, the
-//! more it takes, since the window grows by one segment in each round trip. On a path with almost no queue, short
-//! round trips are very short.
+//! **Problem.** DCTCP takes no more than its share only where all flows are DCTCP. The shorter its round trip
+//! is, the more it takes, since the window grows by one segment in each round trip. On a path with almost no
+//! queue, short round trips are very short.
 //!
 //! **Rule.** With ECT(1), the sender asks for early and frequent marks, and accurate ECN counts them; without
 //! accurate ECN, Prague uses no ECN at all. α, the average share of marks, and the reduction by α/2 are
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn in_a_classic_queue_it_is_reno() {
-        // RFC 9331 §4.3, RFC 5681 §3.1: a mark halves the window, which grows by one in a round trip of any length.
+        // RFC 9331 §4.3, RFC 5681 §3.1: a mark halves the window, which grows by one in a round trip of any
+        // length.
         let mut cc = in_a_classic_queue();
         assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 50);
         assert_eq!(cc.reduce(&Window::new(100), Signal::Loss, Instant::ZERO), 70);

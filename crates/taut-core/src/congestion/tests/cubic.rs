@@ -87,8 +87,8 @@ impl Pair {
         self.cc.undo(at(self.now_ms));
     }
 
-    /// Round trips until `until_ms`; each acknowledges a window, segment by segment. Both windows must agree to within
-    /// `off` segments throughout: integers are rounded, and C and β are 0.4004 and 0.7002.
+    /// Round trips until `until_ms`; each acknowledges a window, segment by segment. Both windows must agree
+    /// to within `off` segments throughout: integers are rounded, and C and β are 0.4004 and 0.7002.
     #[track_caller]
     fn run(&mut self, until_ms: u64, off: f64) {
         while self.now_ms < until_ms {
@@ -137,8 +137,8 @@ fn cubic_03_the_window_hardly_grows_at_the_plateau() {
 
 #[test]
 fn cubic_04_never_slower_than_reno_would_be() {
-    // §4.3: on a path of 10 ms the curve takes K = ∛75 = 4.2 s for what Reno does in half a second. W_est grows by 0.529
-    // in each round trip up to the window before the loss, and by 1 beyond.
+    // §4.3: on a path of 10 ms the curve takes K = ∛75 = 4.2 s for what Reno does in half a second. W_est
+    // grows by 0.529 in each round trip up to the window before the loss, and by 1 beyond.
     let mut pair = Pair::after_a_loss(100, 10);
     pair.run(300, 3.0);
     // 70 + 30 · 0.529.
@@ -152,7 +152,8 @@ fn cubic_04_never_slower_than_reno_would_be() {
 
 #[test]
 fn cubic_05_fast_convergence() {
-    // §4.7: a loss at 800, below W_max = 1000, sets W_max to 0.85 · 800 = 680, reached in K = ∛(120 / 0.4) = 6.69 s.
+    // §4.7: a loss at 800, below W_max = 1000, sets W_max to 0.85 · 800 = 680, reached in K = ∛(120 / 0.4) =
+    // 6.69 s.
     let mut pair = Pair::after_a_loss(1_000, 100);
     pair.run(1_000, 4.0);
     pair.cc.set_cwnd(800);
@@ -197,8 +198,8 @@ fn cubic_07_a_twentieth_while_no_maximum_is_known() {
 
 #[test]
 fn cubic_08_a_timeout_forgets_the_maximum() {
-    // §4.8: the curve begins at its plateau, K = 0 and W_max the window at the end of slow start; so Linux's twentieth
-    // applies, 700 / 20 = 35, instead of 10 on the way to 1000.
+    // §4.8: the curve begins at its plateau, K = 0 and W_max the window at the end of slow start; so Linux's
+    // twentieth applies, 700 / 20 = 35, instead of 10 on the way to 1000.
     let mut cc = with_window(Algorithm::cubic(), 1_000, u32::MAX);
     cc.begin_reduction(at(0), Signal::Timeout, true);
     cc.on_timeout(at(0), 0);
@@ -208,8 +209,8 @@ fn cubic_08_a_timeout_forgets_the_maximum() {
     assert_eq!(cc.cwnd(), 735);
 }
 
-/// RFC 9438 §4.3 and §4.8: the window before a timeout is remembered. Of twelve segments ssthresh keeps eight. Seven
-/// round trips at α = 0.529 bring 8 + 7 · 0.529 = 11.7; at α = 1 they would bring 15.
+/// RFC 9438 §4.3 and §4.8: the window before a timeout is remembered. Of twelve segments ssthresh keeps
+/// eight. Seven round trips at α = 0.529 bring 8 + 7 · 0.529 = 11.7; at α = 1 they would bring 15.
 #[test]
 fn cc_10_after_a_timeout_w_est_grows_by_alpha_until_the_window_before_it() {
     let mut cc = Congestion::new(Algorithm::cubic());
@@ -231,8 +232,9 @@ fn cc_10_after_a_timeout_w_est_grows_by_alpha_until_the_window_before_it() {
 
 #[test]
 fn cubic_09_undo_restores_the_maximum() {
-    // §4.9.2: 857 segments after 2 s of the curve to 1000; a spurious loss there, and the curve goes on: 981 at 5.5 s. With
-    // the maximum of the loss that was none, 0.85 · 857, the window would be on the convex side of a plateau at 857: 875.
+    // §4.9.2: 857 segments after 2 s of the curve to 1000; a spurious loss there, and the curve goes on: 981
+    // at 5.5 s. With the maximum of the loss that was none, 0.85 · 857, the window would be on the convex
+    // side of a plateau at 857: 875.
     let mut pair = Pair::after_a_loss(1_000, 100);
     pair.run(2_000, 4.0);
     pair.lose_in_error();
@@ -251,7 +253,8 @@ fn cubic_09_undo_of_a_timeout_restores_it_too() {
 
 #[test]
 fn cubic_10_undo_restores_the_window_before_the_last_loss() {
-    // §4.9.2 lists cwnd_prior: until 100 is reached again, W_est grows with α = 0.529. 70 + 45 · 0.529 = 93.8.
+    // §4.9.2 lists cwnd_prior: until 100 is reached again, W_est grows with α = 0.529. 70 + 45 · 0.529 =
+    // 93.8.
     let mut pair = Pair::after_a_loss(100, 10);
     pair.run(150, 3.0);
     pair.lose_in_error();
@@ -275,8 +278,8 @@ fn cubic_11_idle_time_does_not_count_on_the_curve() {
 
 #[test]
 fn cubic_12_an_epoch_does_not_begin_in_the_future() {
-    // Nothing was sent since 0, the epoch began with an ACK at 1 s, and sending resumes at 3 s: the epoch begins now, at
-    // t = 0. With all of the idle time it would begin at 4 s, 80 segments later.
+    // Nothing was sent since 0, the epoch began with an ACK at 1 s, and sending resumes at 3 s: the epoch
+    // begins now, at t = 0. With all of the idle time it would begin at 4 s, 80 segments later.
     let cfg = CongestionConfig { slow_start_after_idle: false, ..CongestionConfig::default() };
     let mut pair = Pair::after_a_loss(1_000, 100);
     pair.now_ms = 1_000;
@@ -289,15 +292,16 @@ fn cubic_12_an_epoch_does_not_begin_in_the_future() {
 
 #[test]
 fn cubic_13_the_target_is_a_round_trip_ahead() {
-    // §4.2: W_cubic(t + RTT). With 1 s: 1000 − 0.4 · 8.09³ = 788 is the target of the first round; at t it is 700.
+    // §4.2: W_cubic(t + RTT). With 1 s: 1000 − 0.4 · 8.09³ = 788 is the target of the first round; at t it is
+    // 700.
     let mut pair = Pair::after_a_loss(1_000, 1_000);
     pair.run(1_000, 6.0);
     assert!(pair.cc.cwnd() > 740, "{}", pair.cc.cwnd());
     pair.run(9_000, 12.0);
 }
 
-/// On a path of 1 ms, in the 20 ms after a loss: at least Reno's growth, 0.53 of a segment a round trip (§4.3). Linux
-/// recomputes the increment every 1/32 s only.
+/// On a path of 1 ms, in the 20 ms after a loss: at least Reno's growth, 0.53 of a segment a round trip
+/// (§4.3). Linux recomputes the increment every 1/32 s only.
 #[test]
 fn cubic_14_the_increment_is_renewed_in_each_round_trip() {
     let mut cc = with_window(Algorithm::cubic(), 100, u32::MAX);
@@ -319,8 +323,9 @@ fn cubic_15_what_slow_start_leaves_counts_on_the_curve() {
 
 #[test]
 fn cubic_09_the_curve_begins_again_where_undo_finds_it() {
-    // §4.9.2. The loss at 2 s turns out to be spurious after another second, in which the window grew on a curve to 0.85 · 857.
-    // That curve is forgotten: from the 857 of before, it goes to 1000 in ∛(143 / 0.4) = 7.1 s.
+    // §4.9.2. The loss at 2 s turns out to be spurious after another second, in which the window grew on a
+    // curve to 0.85 · 857. That curve is forgotten: from the 857 of before, it goes to 1000 in ∛(143 / 0.4) =
+    // 7.1 s.
     let mut pair = Pair::after_a_loss(1_000, 100);
     pair.run(2_000, 4.0);
     lose(&mut pair.cc, 2_000);

@@ -78,8 +78,8 @@ fn hystart_03_the_first_round_has_nothing_to_compare_with() {
 fn hystart_04_the_window_is_held_to_the_end_of_the_next_round() {
     let mut start = Start::new(40_000);
     start.acks(8, 70_000);
-    // 30 segments had been sent when this round began, with ACK 11: it ends with ACK 31. Then 30 + 33 were sent: the
-    // next ends with ACK 64.
+    // 30 segments had been sent when this round began, with ACK 11: it ends with ACK 31. Then 30 + 33 were
+    // sent: the next ends with ACK 64.
     while start.cc.ssthresh() == u32::MAX {
         assert_eq!(start.cc.cwnd(), 33, "after {} ACKs", start.una);
         start.ack(75_000);
@@ -142,8 +142,8 @@ fn hystart_08_only_cubic_listens_to_the_rtt() {
     assert_eq!(start.cc.cwnd(), 126);
 }
 
-/// Slow start of CUBIC on a path whose round `n` takes `rtts[n]` ms, one ACK for each segment; the round of an ACK is
-/// that of the window sent before. Returns cwnd and ssthresh after each round.
+/// Slow start of CUBIC on a path whose round `n` takes `rtts[n]` ms, one ACK for each segment; the round of
+/// an ACK is that of the window sent before. Returns cwnd and ssthresh after each round.
 fn slow_start(rtts: &[u64]) -> Vec<(u32, u32)> {
     let mut cc = Congestion::new(Algorithm::cubic());
     let least = rtts.iter().copied().min();
@@ -165,10 +165,11 @@ fn slow_start(rtts: &[u64]) -> Vec<(u32, u32)> {
 
 #[test]
 fn cc_01_a_rise_of_the_rtt_holds_the_window_and_ends_slow_start_with_what_the_path_holds() {
-    // 40 ms, and a queue of 30 ms from the third round on: more than max(40/8, 4). After two rounds the window is 40.
-    // Blocks of eight samples end after 8, 16, 24 … ACKs, the fourth of them with the second ACK of the third round; the
-    // fifth, 10 ACKs into it, is the first with 70 ms only. The tenth ACK no longer counts: 49 segments, held for the
-    // rest of that round and the next. 49 segments in 70 ms are 49 · 40/70 = 28 on the path.
+    // 40 ms, and a queue of 30 ms from the third round on: more than max(40/8, 4). After two rounds the
+    // window is 40. Blocks of eight samples end after 8, 16, 24 … ACKs, the fourth of them with the second
+    // ACK of the third round; the fifth, 10 ACKs into it, is the first with 70 ms only. The tenth ACK no
+    // longer counts: 49 segments, held for the rest of that round and the next. 49 segments in 70 ms are 49 ·
+    // 40/70 = 28 on the path.
     let after = slow_start(&[40, 40, 70, 70, 70]);
     assert_eq!(after[1], (40, u32::MAX));
     assert_eq!(after[2], (49, u32::MAX));
@@ -186,8 +187,8 @@ fn cc_01_the_initial_window_is_always_allowed() {
 
 #[test]
 fn cc_02_slow_start_goes_on_when_the_rtt_falls_again() {
-    // The burst of another flow: one round of 70 ms. In the next, the first ACK shows that the rise is over; all 49 of
-    // that window count, and then 98.
+    // The burst of another flow: one round of 70 ms. In the next, the first ACK shows that the rise is over;
+    // all 49 of that window count, and then 98.
     let after = slow_start(&[40, 40, 70, 40, 40]);
     assert_eq!(after[2], (49, u32::MAX));
     assert_eq!(after[3], (98, u32::MAX));
@@ -196,8 +197,9 @@ fn cc_02_slow_start_goes_on_when_the_rtt_falls_again() {
 
 #[test]
 fn cc_03_jitter_does_not_end_slow_start() {
-    // 30 ms, and up to 20 ms more for each packet: in half of such flows, the first eight samples of some round are 4
-    // ms above the least RTT so far. Uniform numbers by a linear congruential generator (Knuth, MMIX).
+    // 30 ms, and up to 20 ms more for each packet: in half of such flows, the first eight samples of some
+    // round are 4 ms above the least RTT so far. Uniform numbers by a linear congruential generator (Knuth,
+    // MMIX).
     let mut random = 1_u64;
     for flow in 0..2_000 {
         let mut cc = Congestion::new(Algorithm::cubic());

@@ -1,5 +1,5 @@
-//! Reno and what every algorithm shares with it: slow start, one segment per round trip, reductions, timeouts, undo.
-//! RFC 5681 and RFC 4015.
+//! Reno and what every algorithm shares with it: slow start, one segment per round trip, reductions,
+//! timeouts, undo. RFC 5681 and RFC 4015.
 
 use super::*;
 
@@ -106,7 +106,8 @@ fn reno_07_undo_never_lowers_a_window() {
 
 #[test]
 fn reno_08_a_mark_and_a_forgotten_window_are_not_undone() {
-    // A mark is no loss that could turn out to be spurious (RFC 3168 §6.1.2), and a loss before it is settled.
+    // A mark is no loss that could turn out to be spurious (RFC 3168 §6.1.2), and a loss before it is
+    // settled.
     let mut cc = reno(80, u32::MAX);
     lose(&mut cc, 0);
     cc.begin_reduction(at(0), Signal::Mark, false);

@@ -1,5 +1,5 @@
-//! Windows that are not used: growth only where the window was the limit, what remains of an unused one, and idleness.
-//! RFC 2861 and RFC 5681 §4.1, as in Linux.
+//! Windows that are not used: growth only where the window was the limit, what remains of an unused one, and
+//! idleness. RFC 2861 and RFC 5681 §4.1, as in Linux.
 
 use super::*;
 

@@ -7,8 +7,8 @@
 //! most specific: while anything is unacknowledged or unsent the connection is busy; while the peer's window
 //! holds a segment back, it is limited by the receiver; when everything was sent, the congestion window has
 //! room and the application was refused, it is limited by its buffer. The rest of busy is the network's
-//! share. The shares by [`Blocked`](crate::egress::Blocked) say the same in more detail; existing tools read these
-//! three.
+//! share. The shares by [`Blocked`](crate::egress::Blocked) say the same in more detail; existing tools read
+//! these three.
 
 use crate::words::{Duration, Instant};
 

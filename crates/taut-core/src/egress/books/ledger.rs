@@ -38,7 +38,8 @@ impl Queue {
     }
 }
 
-/// The unit in which a connection remembers lateness: up to 0.65 s fit into the two bytes that are free in a ledger.
+/// The unit in which a connection remembers lateness: up to 0.65 s fit into the two bytes that are free in a
+/// ledger.
 const LATE_UNIT: Duration = Duration::from_micros(10);
 
 /// Sums over all connections that a stack ever had.

@@ -1,33 +1,35 @@
-//! Memory that the application lent to the write queue, until it is free again: the reports of Linux's MSG_ZEROCOPY
-//! (2017; Documentation/networking/msg_zerocopy.rst). Kept by the [`Sender`](crate::egress::Sender), read by the application.
+//! Memory that the application lent to the write queue, until it is free again: the reports of Linux's
+//! MSG_ZEROCOPY (2017; Documentation/networking/msg_zerocopy.rst). Kept by the
+//! [`Sender`](crate::egress::Sender), read by the application.
 //!
-//! **Problem.** Bytes that are sent without a copy must not change until the peer has them, and the application must
-//! learn when it may use the memory again.
+//! **Problem.** Bytes that are sent without a copy must not change until the peer has them, and the
+//! application must learn when it may use the memory again.
 //!
-//! **Rule.** Each write that takes bytes has a number, counted from 0 and wrapping. A write is complete when all its
-//! bytes are acknowledged, or never will be, and nobody holds its memory: neither the write queue nor a packet that a
-//! device keeps. Completions are reported in order, those that came together as one range. A device drops a packet
-//! before it gives the ticket back, so an ACK, a ticket and the end of a connection are the times to look. A packet on
-//! an emulated wire outlives its ticket: if such a packet is all that an application waits for, a timer looks again.
+//! **Rule.** Each write that takes bytes has a number, counted from 0 and wrapping. A write is complete when
+//! all its bytes are acknowledged, or never will be, and nobody holds its memory: neither the write queue nor
+//! a packet that a device keeps. Completions are reported in order, those that came together as one range. A
+//! device drops a packet before it gives the ticket back, so an ACK, a ticket and the end of a connection are
+//! the times to look. A packet on an emulated wire outlives its ticket: if such a packet is all that an
+//! application waits for, a timer looks again.
 //!
-//! **Numbers.** Short writes are copied, because counting holders costs as much as copying. Each takes a number too,
-//! and its completion says that it was copied.
+//! **Numbers.** Short writes are copied, because counting holders costs as much as copying. Each takes a
+//! number too, and its completion says that it was copied.
 
 use alloc::collections::VecDeque;
 use core::task::Poll;
 
 use crate::words::{Duration, Holders, Instant, Receipt};
 
-/// Writes shorter than this are copied. Eight pieces fill a packet, so shorter ones would make packets of less than half
-/// of what a device takes, and a packet costs more than the copy of its bytes.
+/// Writes shorter than this are copied. Eight pieces fill a packet, so shorter ones would make packets of
+/// less than half of what a device takes, and a packet costs more than the copy of its bytes.
 pub(crate) const LEND_MIN: usize = 4_096;
 
-/// From this many incomplete writes on, copied ones share an entry with their neighbour: a peer that stops reading must
-/// not cost an entry for each byte. Lent ones are bounded by the send buffer.
+/// From this many incomplete writes on, copied ones share an entry with their neighbour: a peer that stops
+/// reading must not cost an entry for each byte. Lent ones are bounded by the send buffer.
 const HELD_MERGE: usize = 256;
 
-/// When to look again at memory that only a packet without a ticket still holds: after this time, then after twice as
-/// long, up to [`LOOK_AGAIN_MAX`].
+/// When to look again at memory that only a packet without a ticket still holds: after this time, then after
+/// twice as long, up to [`LOOK_AGAIN_MAX`].
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
 
 /// No delay that matters to an application that reuses memory, and next to no work.
@@ -103,8 +105,8 @@ impl Loans {
         number
     }
 
-    /// Notes which writes are complete: everything before `una` is acknowledged, and if the connection is `over`,
-    /// nothing else will be. Returns whether the application must be notified.
+    /// Notes which writes are complete: everything before `una` is acknowledged, and if the connection is
+    /// `over`, nothing else will be. Returns whether the application must be notified.
     pub(crate) fn settle(&mut self, now: Instant, una: u64, over: bool, holders: &mut Holders) -> bool {
         let before = self.held.len();
         let mut only_held = false;
@@ -233,8 +235,8 @@ mod tests {
         assert_eq!(loans.look_at(), Instant::NEVER);
     }
 
-    /// An application that never asks, and a peer that never acknowledges, cost a bounded amount of memory for writes
-    /// that hold none.
+    /// An application that never asks, and a peer that never acknowledges, cost a bounded amount of memory
+    /// for writes that hold none.
     #[test]
     fn lists_are_bounded() {
         let mut loans = Loans::default();

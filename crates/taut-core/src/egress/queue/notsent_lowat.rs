@@ -14,14 +14,15 @@
 //! could run dry without a wake-up. An application is woken only if it was refused: by a write that found no
 //! room, or by a negative answer from `writable`.
 //!
-//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes. An application
-//! whose mark follows the rate is refused by the mark long before the buffer is full, so that it would never use the last
-//! third. In a buffer that is larger than Linux's, because the path needs it, room for the mark is therefore enough. Below
-//! that size the third stays: a path that needs less only gets a longer queue from it.
+//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes.
+//! An application whose mark follows the rate is refused by the mark long before the buffer is full, so that
+//! it would never use the last third. In a buffer that is larger than Linux's, because the path needs it,
+//! room for the mark is therefore enough. Below that size the third stays: a path that needs less only gets a
+//! longer queue from it.
 //!
-//! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. Its
-//! application is woken below three quarters of the mark, which must last until it writes. So the mark grows with the
-//! time for which the application left the queue alone although there was room:
+//! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there.
+//! Its application is woken below three quarters of the mark, which must last until it writes. So the mark
+//! grows with the time for which the application left the queue alone although there was room:
 //!
 //! ```text
 //!   X = 64 KiB + min(rate · 20 ms, 256 KiB) + rate · 2t     rate: the last sample of the delivery rate
@@ -30,28 +31,30 @@
 //!
 //! It counts from the wake-up to the first write, and from each write to the next, until one finds no room.
 //!
-//! On a busy machine, with more threads than processors, a writing thread waits for its turn for tens of milliseconds, with
-//! 64 KiB written or nothing. So t may be up to 100 ms, as far as the connection then holds no more than two
-//! bandwidth-delay products and half a megabyte:
+//! On a busy machine, with more threads than processors, a writing thread waits for its turn for tens of
+//! milliseconds, with 64 KiB written or nothing. So t may be up to 100 ms, as far as the connection then
+//! holds no more than two bandwidth-delay products and half a megabyte:
 //!
 //! ```text
 //!   X' = min(64 KiB + rate · 3t/2, 2 · rate · least RTT + 384 KiB − unacknowledged)      if larger than X
 //! ```
 //!
-//! Three quarters of that last for t. An application that comes back when everything has been acknowledged was not late:
-//! it had nothing to write. Its t is 4 ms at most after a wake-up, and between writes it does not count.
+//! Three quarters of that last for t. An application that comes back when everything has been acknowledged
+//! was not late: it had nothing to write. Its t is 4 ms at most after a wake-up, and between writes it does
+//! not count.
 //!
-//! While losses are repaired, what was sent after a hole must be kept until the hole is filled, although most of it has
-//! been delivered (RFC 2018 §8). CUBIC with a queue of one bandwidth-delay product then holds 3.4 of them: two in flight
-//! when the loss is found, and 0.7 times as much sent in the round trip that repairs it. Unsent data gives way, so that
-//! the sum stays near two products and half a megabyte:
+//! While losses are repaired, what was sent after a hole must be kept until the hole is filled, although most
+//! of it has been delivered (RFC 2018 §8). CUBIC with a queue of one bandwidth-delay product then holds 3.4
+//! of them: two in flight when the loss is found, and 0.7 times as much sent in the round trip that repairs
+//! it. Unsent data gives way, so that the sum stays near two products and half a megabyte:
 //!
 //! ```text
 //!   X = min(X or X', 2 · rate · least RTT + 384 KiB − unacknowledged), but at least 64 KiB + rate · 2t
 //! ```
 //!
-//! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of 4294967295,
-//! which is Linux's default. (A mark of 0 bytes would stop every write, so that 0 is free to stand for this rule.)
+//! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of
+//! 4294967295, which is Linux's default. (A mark of 0 bytes would stop every write, so that 0 is free to
+//! stand for this rule.)
 //!
 //! **History.** Until 5.0 the wake-up came at X. Every ACK frees a little, so every ACK woke the application
 //! for a few kilobytes. Users then set X to megabytes to save CPU time, or left the option alone: 100 flows
@@ -66,18 +69,19 @@ pub(crate) const UNSET: u32 = u32::MAX;
 /// The mark follows the rate.
 pub(crate) const BY_RATE: u32 = 0;
 
-/// The mark of a socket without a rate: a packet as large as a device takes. With a rate, [`SPAN`] of that is added.
+/// The mark of a socket without a rate: a packet as large as a device takes. With a rate, [`SPAN`] of that is
+/// added.
 const MARK_MIN: u64 = 64 << 10;
 const SPAN: Duration = Duration::from_millis(20);
 /// The most that [`SPAN`] adds. With [`MARK_MIN`] and a buffer that exceeds the mark, it is less than 400 kB.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
-/// What a connection that repairs losses holds beyond two bandwidth-delay products, unless it must: the mark's 320 KiB,
-/// and 64 KiB for the last buffer, which may exceed it.
+/// What a connection that repairs losses holds beyond two bandwidth-delay products, unless it must: the
+/// mark's 320 KiB, and 64 KiB for the last buffer, which may exceed it.
 const BEYOND_PATH: u64 = MARK_MIN + SPAN_BYTES_MAX + MARK_MIN;
 /// An application is never taken to need less than this to write, in µs.
 const ANSWER_MIN: u32 = 250;
-/// Up to here, the mark lasts for twice as long, whatever the path holds: a few tens of milliseconds at any rate above
-/// 50 Mbit/s.
+/// Up to here, the mark lasts for twice as long, whatever the path holds: a few tens of milliseconds at any
+/// rate above 50 Mbit/s.
 const PROMPT_MAX: u32 = 4_000;
 /// Nor does it need more than this: a thread waits for its turn about as long on an overloaded machine.
 const ANSWER_MAX: u32 = 100_000;
@@ -87,8 +91,8 @@ const FADE: u32 = 16;
 /// How long the application leaves the queue alone although there is room, and the mark that follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refill {
-    /// When the application was woken, in µs, wrapping and odd, or wrote last since then, rounded to an even number; 0 from
-    /// the time on at which there is no room.
+    /// When the application was woken, in µs, wrapping and odd, or wrote last since then, rounded to an even
+    /// number; 0 from the time on at which there is no room.
     since: u32,
     /// The longest of late, in µs.
     answer: u32,
@@ -121,8 +125,8 @@ impl Refill {
         self.answer = (self.answer - self.answer / FADE).max(ANSWER_MIN);
     }
 
-    /// The application writes. `was_empty`: everything had been acknowledged, so it was not late, but had nothing to
-    /// write. After a wake-up, it may still have been late.
+    /// The application writes. `was_empty`: everything had been acknowledged, so it was not late, but had
+    /// nothing to write. After a wake-up, it may still have been late.
     pub(crate) fn on_write(&mut self, now: Instant, was_empty: bool) {
         if self.since == 0 {
             return;
@@ -211,8 +215,8 @@ impl Room {
         self.queued < self.sndbuf && self.unsent < self.lowat as u64
     }
 
-    /// The answer of poll(2) and epoll: a third of the buffer is free, or, in a large one, room for a mark that follows the
-    /// rate; and less than half of the mark is unsent, or three quarters of that one.
+    /// The answer of poll(2) and epoll: a third of the buffer is free, or, in a large one, room for a mark
+    /// that follows the rate; and less than half of the mark is unsent, or three quarters of that one.
     pub(crate) const fn is_writable(self) -> bool {
         let lowat = self.lowat as u64;
         let below = match self.mode {

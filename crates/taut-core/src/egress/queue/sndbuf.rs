@@ -7,21 +7,22 @@
 //! size for every connection is memory that most never use.
 //!
 //! **Rule.** Room for two congestion windows, one in flight and one ready to go, counted in segments as they
-//! lie in memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. Beyond Linux's maximum of
-//! 4 MiB it grows only to twice what the path holds ([`tuned_max`]): in a slow start that nothing ends, the window
-//! follows the bytes in flight, these follow the buffer, and the buffer would follow the window. It grows only for a
-//! connection whose application was refused while cwnd had room: only then is the buffer the limit. What the peer has
-//! selectively acknowledged does not count as the path's: behind a hole that takes several round trips to repair, as with
-//! 5 % of loss, it would fill the buffer while the path runs empty.
-//! `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all
-//! this off for the socket.
+//! lie in memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. Beyond Linux's
+//! maximum of 4 MiB it grows only to twice what the path holds ([`tuned_max`]): in a slow start that nothing
+//! ends, the window follows the bytes in flight, these follow the buffer, and the buffer would follow the
+//! window. It grows only for a connection whose application was refused while cwnd had room: only then is the
+//! buffer the limit. What the peer has selectively acknowledged does not count as the path's: behind a hole
+//! that takes several round trips to repair, as with 5 % of loss, it would fill the buffer while the path
+//! runs empty. `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and
+//! switches all this off for the socket.
 //!
 //! Beyond Linux's maximum, no buffer is larger than half of what is left of the stack's memory before that is
 //! scarce. So n such connections leave 2/(n + 2) of it to all others, whatever their peers acknowledge. A
 //! sender cannot see what a path really delivers: with optimistic ACKs, a peer may claim any rate.
 //!
-//! While the stack's memory is scarce (`tcp_mem`), no buffer grows, and one whose write was refused has the least size
-//! until that is over (Linux halves it, `sk_stream_moderate_sndbuf`), so that its application waits.
+//! While the stack's memory is scarce (`tcp_mem`), no buffer grows, and one whose write was refused has the
+//! least size until that is over (Linux halves it, `sk_stream_moderate_sndbuf`), so that its application
+//! waits.
 //!
 //! *Unsent* data should be bounded separately, by [`notsent_lowat`](super::notsent_lowat).
 
@@ -96,8 +97,8 @@ impl SendBuffer {
         self.locked = true;
     }
 
-    /// Room for `factor` windows, never shrinking; not more than `path` allows. `factor` is 2: one window in flight,
-    /// one ready to go.
+    /// Room for `factor` windows, never shrinking; not more than `path` allows. `factor` is 2: one window in
+    /// flight, one ready to go.
     pub(crate) fn expand(
         &mut self,
         mss: u32,

@@ -13,8 +13,9 @@
 //! across one.
 //!
 //! **Memory.** Chunks that double from 512 bytes up to 64 KiB, so that a short request costs little and a
-//! super-packet lies in at most eight pieces, which a device gathers without a copy. Between them may be memory
-//! that the application lent ([`append_lent`](WriteQueue::append_lent)); a packet then ends with its eighth piece.
+//! super-packet lies in at most eight pieces, which a device gathers without a copy. Between them may be
+//! memory that the application lent ([`append_lent`](WriteQueue::append_lent)); a packet then ends with its
+//! eighth piece.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -304,8 +305,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a plain vector; and any 64 KiB are gathered whole, in at most eight pieces. Packets that
-        /// are kept for a while stay as they were.
+        /// Compared with a plain vector; and any 64 KiB are gathered whole, in at most eight pieces. Packets
+        /// that are kept for a while stay as they were.
         #[test]
         fn behaves_like_a_vector(
             steps in prop::collection::vec((0_usize..4, prop_oneof![0_usize..700, 0_usize..5_000, 0_usize..200_000], any::<u64>()), 1..40),

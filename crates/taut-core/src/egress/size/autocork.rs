@@ -13,14 +13,14 @@
 //!
 //! **Never the head.** With nothing unacknowledged, data leaves at once, whatever is below TCP.
 //!
-//! **Except in a stream.** Where packets are acknowledged within microseconds (a TUN interface runs the peer's whole
-//! receive path in the write), a program that writes 64 bytes after the other never gets far: its tail soon outgrows
-//! the small packets below, an ACK releases it, and the next write is the head again. Each packet costs the same,
-//! whatever its size. So once an application has written [many times](Stream) in quick succession, each time less than a
-//! segment, and without an answer from the peer, only a completion, a full buffer or the end of a record releases the
-//! tail. A request and its response are no stream: the response ends it. taut's own; of 1,000 packets of 64-byte writes
-//! on a TUN interface, 540 to 630 left because the tail had outgrown what was below, and 60 to 200 by an ACK or as the
-//! head after it.
+//! **Except in a stream.** Where packets are acknowledged within microseconds (a TUN interface runs the
+//! peer's whole receive path in the write), a program that writes 64 bytes after the other never gets far:
+//! its tail soon outgrows the small packets below, an ACK releases it, and the next write is the head again.
+//! Each packet costs the same, whatever its size. So once an application has written [many times](Stream) in
+//! quick succession, each time less than a segment, and without an answer from the peer, only a completion, a
+//! full buffer or the end of a record releases the tail. A request and its response are no stream: the
+//! response ends it. taut's own; of 1,000 packets of 64-byte writes on a TUN interface, 540 to 630 left
+//! because the tail had outgrown what was below, and 60 to 200 by an ACK or as the head after it.
 //!
 //! **History.** The first version held the head, too. A NIC that delays its completions by 16 µs so as to
 //! raise fewer interrupts then held *every* request of a request/response exchange: the answer overtook the
@@ -49,8 +49,8 @@ pub enum AutocorkMode {
     Stream,
 }
 
-/// Whether the application writes small pieces one after the other. It counts them; a pause takes some off, so that a
-/// thread that was interrupted goes on with its stream, and short messages never become one.
+/// Whether the application writes small pieces one after the other. It counts them; a pause takes some off,
+/// so that a thread that was interrupted goes on with its stream, and short messages never become one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// Small writes in succession, up to [`MOST`](Self::MOST), less what pauses took off.
@@ -62,8 +62,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// So many are a stream. A message is seldom written in so many pieces, and the 320 µs that they take as packets of
-    /// their own on a TUN interface (10 µs each) are a small part of a stream.
+    /// So many are a stream. A message is seldom written in so many pieces, and the 320 µs that they take as
+    /// packets of their own on a TUN interface (10 µs each) are a small part of a stream.
     const RUN: u8 = 32;
 
     /// The count goes no further.
@@ -72,8 +72,8 @@ impl Stream {
     /// A pause takes so many off.
     const PAUSE: u8 = 16;
 
-    /// A pause is longer, in µs. Two writes in succession may be as far apart as it takes to send a packet to a TUN
-    /// interface (10 µs), on a core that others use, too.
+    /// A pause is longer, in µs. Two writes in succession may be as far apart as it takes to send a packet to
+    /// a TUN interface (10 µs), on a core that others use, too.
     const PAUSE_US: u32 = 50;
 
     /// A longer pause ends the stream. A thread that shares its core waits a few milliseconds for its turn.

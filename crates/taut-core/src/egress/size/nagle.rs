@@ -39,8 +39,9 @@ pub(crate) struct Nagle {
     push: bool,
     /// MSG_MORE on the latest write: cork, until the gates have been asked once.
     more: bool,
-    /// End of the last packet sent whose length was no multiple of the segment size, as it goes on the wire. After 2 GB
-    /// without such a packet it may be mistaken for one in flight, as in Linux, and a piece then waits for an ACK.
+    /// End of the last packet sent whose length was no multiple of the segment size, as it goes on the wire.
+    /// After 2 GB without such a packet it may be mistaken for one in flight, as in Linux, and a piece then
+    /// waits for an ACK.
     small_end: u32,
 }
 

@@ -185,7 +185,8 @@ impl PathMtu {
         let Some(search) = self.search.filter(|_| config.probing != MtuProbing::Off) else {
             return Decision::No;
         };
-        // A probe cannot be compared with segments that are temporarily smaller (SACK blocks, a small window).
+        // A probe cannot be compared with segments that are temporarily smaller (SACK blocks, a small
+        // window).
         if search.probing != 0 || !view.open || view.cwnd < CWND_MIN || view.mss != u32::from(self.mss()) {
             return Decision::No;
         }
@@ -402,7 +403,8 @@ mod tests {
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::Probe(1_448));
     }
 
-    /// Ten minutes later the path may carry anything again: until the fate of a probe is known, of the largest size.
+    /// Ten minutes later the path may carry anything again: until the fate of a probe is known, of the
+    /// largest size.
     #[test]
     fn a_new_search_goes_up_to_the_ceiling() {
         let config = MtuConfig::default();

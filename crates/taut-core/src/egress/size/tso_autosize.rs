@@ -7,11 +7,11 @@
 //! path drops its end.
 //!
 //! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as
-//! in [`small_queue`](crate::egress::small_queue)), at least `tcp_min_tso_segs` (2) segments and in any case at most the device's maximum. On
-//! short paths it may hold more, because a burst there is over before the next one starts:
-//! `gso_max >> (min_rtt / 512 µs)` is added, all of the device's maximum below 512 µs, half of it up to 1 ms,
-//! nothing beyond 16 ms. At most half of cwnd leaves at once, so that two bursts per window keep the ACK
-//! clock running.
+//! in [`small_queue`](crate::egress::small_queue)), at least `tcp_min_tso_segs` (2) segments and in any case
+//! at most the device's maximum. On short paths it may hold more, because a burst there is over before the
+//! next one starts: `gso_max >> (min_rtt / 512 µs)` is added, all of the device's maximum below 512 µs, half
+//! of it up to 1 ms, nothing beyond 16 ms. At most half of cwnd leaves at once, so that two bursts per window
+//! keep the ACK clock running.
 //!
 //! **When.** The rate at *write* time says little, since the data may leave much later: buffers are filled to
 //! the largest multiple of the segment size that the device and half of the peer's window allow, and cut when
@@ -59,8 +59,8 @@ pub(crate) const fn size_goal(mss: u32, gso_max_bytes: u32, gso_max_segs: u16, m
 pub enum AutosizeMode {
     /// The device's maximum and half of cwnd: before 2013.
     Off,
-    /// Linux 3.12 to 3.18: half a millisecond of the rate at the time of the *write*; only the windows change it
-    /// later.
+    /// Linux 3.12 to 3.18: half a millisecond of the rate at the time of the *write*; only the windows change
+    /// it later.
     #[cfg(feature = "history")]
     AtWrite,
     /// Today: a millisecond of the rate at the time of transmission.
@@ -113,14 +113,15 @@ pub(crate) fn segs(input: Autosize) -> u32 {
     fitting(segs.max(input.min_tso_segs.into()), input.mss, input.gso_max_bytes, input.gso_max_segs)
 }
 
-/// `segs`, or as many as the device takes at once if that is less; at least one. Nothing outranks this: with segments of
-/// more than half of what the device takes, two of them do not even fit into the length field of a packet.
+/// `segs`, or as many as the device takes at once if that is less; at least one. Nothing outranks this: with
+/// segments of more than half of what the device takes, two of them do not even fit into the length field of
+/// a packet.
 pub(crate) fn fitting(segs: u32, mss: u32, gso_max_bytes: u32, gso_max_segs: u16) -> u32 {
     segs.min(gso_payload_max(gso_max_bytes) / mss.max(1)).min(gso_max_segs.into()).max(1)
 }
 
-/// Segments of a buffer that is sized at the write, in Linux 3.12 to 3.18: the pacing rate was twice that of the
-/// window, and half a millisecond of it a millisecond of the other.
+/// Segments of a buffer that is sized at the write, in Linux 3.12 to 3.18: the pacing rate was twice that of
+/// the window, and half a millisecond of it a millisecond of the other.
 pub(crate) fn segs_at_write(pacing_rate: u64, mss: u32, min_tso_segs: u8) -> u32 {
     let segs = pacing_rate / 2_000 / u64::from(mss.max(1));
     u32::try_from(segs).unwrap_or(u32::MAX).max(min_tso_segs.into())

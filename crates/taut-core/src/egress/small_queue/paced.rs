@@ -1,6 +1,6 @@
 //! A small queue above a link that paces: as much below TCP as lasts until the stack looks again. taut's own,
-//! beside the rule of [`rule`](super::rule), of whose limit it is a part. Called by `commit` when a connection
-//! that waited at that gate is asked again.
+//! beside the rule of [`rule`](super::rule), of whose limit it is a part. Called by `commit` when a
+//! connection that waited at that gate is asked again.
 //!
 //! **Problem.** Where the link holds packets until they may leave (fq), Linux's sender hears of each
 //! departure in an interrupt, and two packets below are enough. A stack in userspace hears when its thread
@@ -30,8 +30,8 @@
 //! at their own times. But the sender decides earlier what leaves, by `ahead` at most.
 //!
 //! **Numbers.** fq drops the packets of a flow beyond a hundred (`flow_limit`). At least a millisecond of the
-//! rate is in one, as [`tso_autosize`](crate::egress::size::tso_autosize) cuts them, so 50 ms are half of that.
-//! `tcp_limit_output_bytes` bounds the whole limit.
+//! rate is in one, as [`tso_autosize`](crate::egress::size::tso_autosize) cuts them, so 50 ms are half of
+//! that. `tcp_limit_output_bytes` bounds the whole limit.
 
 use crate::words::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP.
-//! Linux 3.6 (46d3ceabd8d9), its rule as of 6.16, and a rate of taut's own choice. Called by `plan` as its last
-//! gate, by `commit` to charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
+//! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP. Linux 3.6
+//! (46d3ceabd8d9), its rule as of 6.16, and a rate of taut's own choice. Called by `plan` as its last gate,
+//! by `commit` to charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
 //!
 //! **Problem.** A sender with a large window pushes all of it into the device's queue. Every packet behind it
 //! waits (50 ms on a 1 Gbit/s link, 132 ms at 100 Mbit/s, measured in 2012), and the sender's own decisions
@@ -64,8 +64,8 @@ pub enum TsqMode {
     /// What keeps the device busy until its next completion, measured.
     Measured,
     /// Measured on a link whose completions say when packets left
-    /// ([`completes_on_departure`](crate::LinkCaps::completes_on_departure)), else delivered. Also delivered where the link
-    /// honours departure times: a completion then also tells when its packet was due.
+    /// ([`completes_on_departure`](crate::LinkCaps::completes_on_departure)), else delivered. Also delivered
+    /// where the link honours departure times: a completion then also tells when its packet was due.
     #[default]
     Auto,
 }
@@ -122,8 +122,8 @@ impl TsqMode {
     }
 }
 
-/// The rate of the limit is at most this share of the delivery rate: 9/8. Room to grow by an eighth with each sample;
-/// at 1 Gbit/s two super-packets, and not a third.
+/// The rate of the limit is at most this share of the delivery rate: 9/8. Room to grow by an eighth with each
+/// sample; at 1 Gbit/s two super-packets, and not a third.
 const DELIVERED_GAIN: (u64, u64) = (9, 8);
 
 /// Bytes charged for every packet below TCP in addition to its payload: about the size of Linux's buffer and
@@ -143,8 +143,8 @@ pub(crate) const fn truesize(payload: u32) -> u32 {
 pub(crate) struct SmallQueue {
     /// Sum of the truesizes of all tickets that are out.
     outstanding: u32,
-    /// The part of it that is measured, and whether the gate was found shut: then the next completion resumes the
-    /// connection.
+    /// The part of it that is measured, and whether the gate was found shut: then the next completion resumes
+    /// the connection.
     pub(crate) metered: Metered,
 }
 

@@ -248,7 +248,8 @@ fn an_ack_is_full_with_as_many_changes_as_blocks_fit() {
     assert!(rx.reassembly.is_full(3));
 }
 
-/// RFC 2018 §4: the first block, after a duplicate's own (RFC 2883 §4), is the range that the segment belongs to.
+/// RFC 2018 §4: the first block, after a duplicate's own (RFC 2883 §4), is the range that the segment belongs
+/// to.
 #[test]
 fn a_duplicate_makes_its_range_the_latest() {
     let mut rx = Receiver::new();
@@ -394,8 +395,8 @@ proptest! {
     }
 }
 
-/// Steps of inserting every second byte of `count`, in an order without locality, with a report for each, and then of
-/// segments of 1,000 bytes over all of it.
+/// Steps of inserting every second byte of `count`, in an order without locality, with a report for each, and
+/// then of segments of 1,000 bytes over all of it.
 fn steps_of_single_bytes(count: u64) -> (f64, f64) {
     let mut receiver = Receiver::new();
     take_steps();
@@ -422,7 +423,8 @@ fn work_09_single_bytes_out_of_order() {
     std::eprintln!("steps for a single byte and for a segment: {few:?} {many:?}");
     // A report looks at four blocks, twice that many in the list of recent ones.
     assert!(few.0 <= 20.0 && many.0 <= 20.0 && many.0 <= few.0 + 1.0, "a byte");
-    // A segment of 1,000 bytes has at most 500 bytes that are held, and 500 holes; and what it joined is taken once.
+    // A segment of 1,000 bytes has at most 500 bytes that are held, and 500 holes; and what it joined is
+    // taken once.
     assert!(many.1 <= 1_020.0 && many.1 <= few.1 + 10.0, "a segment");
 }
 
@@ -464,7 +466,8 @@ fn when_all_is_discarded_there_is_nothing_to_report() {
     assert!(!r.reassembly.has_news() && r.blocks().is_empty());
 }
 
-/// A segment that is refused for lack of room leaves nothing behind. While no segment is held, no ACK is urgent.
+/// A segment that is refused for lack of room leaves nothing behind. While no segment is held, no ACK is
+/// urgent.
 #[test]
 fn what_is_refused_leaves_nothing() {
     let mut r = Receiver::new();
@@ -475,7 +478,8 @@ fn what_is_refused_leaves_nothing() {
     assert!(!r.reassembly.is_full(1) && !r.reassembly.is_full(2));
 }
 
-/// The read queue has got the same bytes in another way: they are a duplicate, and their memory is given back.
+/// The read queue has got the same bytes in another way: they are a duplicate, and their memory is given
+/// back.
 #[test]
 fn what_is_read_already_is_given_back() {
     let mut r = Receiver::new();

@@ -68,8 +68,8 @@ impl Sampler {
         self.app_limited_until = (delivered + u64::from(in_flight)).max(1);
     }
 
-    /// This host slept although data was due. Neither the flight from before nor the next one says what the path can
-    /// do.
+    /// This host slept although data was due. Neither the flight from before nor the next one says what the
+    /// path can do.
     pub(crate) fn set_stalled(&mut self, delivered: u64, in_flight: u32) {
         self.set_app_limited(delivered, in_flight);
         self.stalled = true;

@@ -1,15 +1,15 @@
-//! The records of the sent log, in order of their positions: a list of blocks, so that one can be cut or removed in the
-//! middle without moving all others.
-//! Origin: the unrolled linked list; Linux keeps its retransmit queue in a red-black tree since 4.15, for the same
-//! reason. Called by `sent.rs` alone.
+//! The records of the sent log, in order of their positions: a list of blocks, so that one can be cut or
+//! removed in the middle without moving all others. Origin: the unrolled linked list; Linux keeps its
+//! retransmit queue in a red-black tree since 4.15, for the same reason. Called by `sent.rs` alone.
 //!
 //! ```text
 //!   blocks   [ r r r . . ]  [ r r r r r ]  [ r . . . . ]      at most 64 records each
 //!               ▲ front                       ▲ back
 //! ```
 //!
-//! **Cost.** A flight of up to 64 records is a `VecDeque`, and nothing else is touched. At either end a record costs what it costs in a `VecDeque`, and nothing is allocated: the block that empties
-//! at the front is the next one at the back. In the middle, at most half a block moves. A position is found by bisection.
+//! **Cost.** A flight of up to 64 records is a `VecDeque`, and nothing else is touched. At either end a
+//! record costs what it costs in a `VecDeque`, and nothing is allocated: the block that empties at the front
+//! is the next one at the back. In the middle, at most half a block moves. A position is found by bisection.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -17,11 +17,13 @@ use alloc::collections::VecDeque;
 use super::sent::Record;
 use crate::words::step;
 
-/// Records in a block. An insertion moves at most half of them. One that cuts a block moves a part of the list of
-/// blocks, too, which is 8 KB for 32,000 records; 32 more insertions follow before the same block is cut again.
+/// Records in a block. An insertion moves at most half of them. One that cuts a block moves a part of the
+/// list of blocks, too, which is 8 KB for 32,000 records; 32 more insertions follow before the same block is
+/// cut again.
 const BLOCK: usize = 64;
 
-/// Entries of the list of blocks that count as one step when they move: a cache line, about as much as a record.
+/// Entries of the list of blocks that count as one step when they move: a cache line, about as much as a
+/// record.
 const BLOCKS_A_STEP: usize = 8;
 
 type Block = Box<VecDeque<Record>>;

@@ -1,6 +1,6 @@
-//! F-RTO: finds out from the next ACKs whether a retransmission timeout was spurious.
-//! RFC 5682 §3.1 (the SACK-enhanced version, which also works without SACK), with Linux's conditions (`tcp_frto`).
-//! Called by `timers.rs` at a timeout and by `ack.rs` for every ACK in state Loss.
+//! F-RTO: finds out from the next ACKs whether a retransmission timeout was spurious. RFC 5682 §3.1 (the
+//! SACK-enhanced version, which also works without SACK), with Linux's conditions (`tcp_frto`). Called by
+//! `timers.rs` at a timeout and by `ack.rs` for every ACK in state Loss.
 //!
 //! After the timeout only the head is retransmitted. If the following ACKs are for packets that were never
 //! retransmitted, these packets were in flight all the time. To provoke such ACKs, two new segments are sent
@@ -42,7 +42,8 @@ pub(crate) struct FrtoAck {
 }
 
 impl Frto {
-    /// A timeout fired. RFC 5682 §3.1 step 1: only if no recovery was under way, or this is not its first timeout.
+    /// A timeout fired. RFC 5682 §3.1 step 1: only if no recovery was under way, or this is not its first
+    /// timeout.
     pub(crate) const fn on_timeout(&mut self, is_on: bool, recovering: bool, timeouts_before: u8) {
         *self = if is_on && (!recovering || timeouts_before > 0) { Self::Waiting } else { Self::Off };
     }

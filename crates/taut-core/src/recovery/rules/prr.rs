@@ -16,7 +16,8 @@ pub(crate) struct Prr {
 impl Prr {
     /// `unsacked`: segments out and not selectively acknowledged; `delivered_now`: by the ACK that began it.
     pub(crate) fn begin(unsacked: u32, delivered_now: u32) -> Self {
-        // RFC 9937 §6.1: segments SACKed before will not be delivered again; those that this ACK reports count.
+        // RFC 9937 §6.1: segments SACKed before will not be delivered again; those that this ACK reports
+        // count.
         Self { delivered: 0, out: 0, recover_fs: (unsacked + delivered_now).max(1) }
     }
 

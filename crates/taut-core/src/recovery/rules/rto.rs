@@ -7,8 +7,8 @@ use crate::words::Duration;
 
 /// The timeout before the first measurement, also for SYNs. RFC 6298 §2.1.
 pub(crate) const RTO_INIT: Duration = Duration::from_secs(1);
-/// The timeout before the first measurement if a SYN was retransmitted: the path may be slower than [`RTO_INIT`]. RFC 6298
-/// §5.7.
+/// The timeout before the first measurement if a SYN was retransmitted: the path may be slower than
+/// [`RTO_INIT`]. RFC 6298 §5.7.
 pub(crate) const RTO_AFTER_SYN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The RTO by which time is turned into a number of retransmissions, whatever `tcp_rto_min_us` is. Linux:
 /// `TCP_RTO_MIN`.

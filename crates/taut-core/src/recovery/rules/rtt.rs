@@ -1,10 +1,11 @@
-//! Round-trip time: smoothed, its variation, and the recent minimum.
-//! RFC 6298 §2 with Linux's two changes to the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`).
-//! Called by `ack.rs` for each ACK that measures.
+//! Round-trip time: smoothed, its variation, and the recent minimum. RFC 6298 §2 with Linux's two changes to
+//! the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`). Called by `ack.rs` for each ACK that
+//! measures.
 
 use crate::words::{Duration, Instant};
 
-/// The least round trip is forgotten after this time, because a path may change. Linux: `tcp_min_rtt_wlen`, 300 s.
+/// The least round trip is forgotten after this time, because a path may change. Linux: `tcp_min_rtt_wlen`,
+/// 300 s.
 const MIN_RTT_WINDOW_MS: u32 = 300_000;
 /// The largest sample kept, in µs: eight times as much still fits in 32 bits.
 const MAX_SAMPLE_US: u64 = 1 << 28;
@@ -18,7 +19,8 @@ pub(crate) struct Rtt {
     mdev_x4: u32,
     /// Largest `mdev_x4` of this round trip.
     mdev_max_x4: u32,
-    /// The variation that the RTO adds to the RTT: never below the floor. Before the first sample the whole RTO, or 0.
+    /// The variation that the RTO adds to the RTT: never below the floor. Before the first sample the whole
+    /// RTO, or 0.
     rttvar_x4: u32,
     /// When `una` passes this, a round trip is over.
     round_end: u64,
@@ -48,8 +50,8 @@ impl Rtt {
         let smoothed = self.srtt_x8 / 8;
         let error = i64::from(sample) - i64::from(smoothed);
         let excess = error.abs() - i64::from(self.mdev_x4 / 4);
-        // Linux: a round trip that suddenly gets shorter is no reason for a longer timeout, so if a sample below the
-        // mean increases the deviation, the gain is 1/32 instead of 1/4.
+        // Linux: a round trip that suddenly gets shorter is no reason for a longer timeout, so if a sample
+        // below the mean increases the deviation, the gain is 1/32 instead of 1/4.
         let step = if error < 0 && excess > 0 { excess / 8 } else { excess };
         self.mdev_x4 = clamp_u32(i64::from(self.mdev_x4) + step);
         self.srtt_x8 = clamp_u32(i64::from(self.srtt_x8) + error).max(1);
@@ -81,7 +83,8 @@ impl Rtt {
         self.least.get().map(|us| Duration::from_micros(u64::from(us)))
     }
 
-    /// SRTT + max(4·RTTVAR, floor). Before the first sample `None`, or what [`distrust`](Self::distrust) was told.
+    /// SRTT + max(4·RTTVAR, floor). Before the first sample `None`, or what [`distrust`](Self::distrust) was
+    /// told.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         let srtt = self.srtt().or((self.rttvar_x4 != 0).then_some(Duration::ZERO))?;
         Some(srtt + Duration::from_micros(u64::from(self.rttvar_x4)))

@@ -68,9 +68,9 @@ impl Undo {
         self.first_retransmit
     }
 
-    /// Whether an ACK that advances is for the original: it echoes a timestamp from before the first retransmission
-    /// (RFC 3522 §3.2), or nothing was retransmitted yet because pacing or a small queue delayed it.
-    /// Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
+    /// Whether an ACK that advances is for the original: it echoes a timestamp from before the first
+    /// retransmission (RFC 3522 §3.2), or nothing was retransmitted yet because pacing or a small queue
+    /// delayed it. Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
     pub(crate) fn original_arrived(&self, now: Instant, echo_rtt: Option<Duration>) -> bool {
         if self.marker.is_none() {
             return false;
@@ -108,8 +108,8 @@ mod tests {
         assert!(!undo.all_reported(), "nothing to undo");
     }
 
-    /// RFC 3708 §2: every retransmission must be reported. Linux (`tcp_init_undo`): also those that were out when the window
-    /// was reduced, such as a tail loss probe.
+    /// RFC 3708 §2: every retransmission must be reported. Linux (`tcp_init_undo`): also those that were out
+    /// when the window was reduced, such as a tail loss probe.
     #[test]
     fn undo_04_what_was_out_before_the_reduction_must_be_reported_too() {
         let mut undo = Undo::default();

@@ -1,6 +1,6 @@
-//! Flows of datagrams: UDP from one address and port to another, and echo requests of one program.
-//! RFC 4787 §4.3 (idle time), RFC 1812 §4.3.2.7–8 (errors); gVisor's UDP forwarder does the same job. Called by `link.rs`
-//! for datagrams that no socket takes, by the application, and when time passes.
+//! Flows of datagrams: UDP from one address and port to another, and echo requests of one program. RFC 4787
+//! §4.3 (idle time), RFC 1812 §4.3.2.7–8 (errors); gVisor's UDP forwarder does the same job. Called by
+//! `link.rs` for datagrams that no socket takes, by the application, and when time passes.
 //!
 //! ```text
 //!   datagram ─▶ New ─ next_flow ─▶ Pending ─┬─ accept_datagram_flow ─▶ a connected socket with the first datagrams
@@ -9,9 +9,9 @@
 //!   its queue: 16 KiB and one more
 //! ```
 //!
-//! A flow is a connected socket from its first datagram on (`datagram/flow.rs`), so that all further ones find it by the same
-//! look into the same table. When nothing happens on an accepted one for the filter's idle time, or when its owner closes
-//! it, the next datagram begins another flow.
+//! A flow is a connected socket from its first datagram on (`datagram/flow.rs`), so that all further ones
+//! find it by the same look into the same table. When nothing happens on an accepted one for the filter's
+//! idle time, or when its owner closes it, the next datagram begins another flow.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -49,9 +49,9 @@ const fn socket_kind(kind: FlowKind) -> DatagramKind {
 impl Stack {
     // ---- the application ----
 
-    /// Accepts a flow of datagrams: it is a connected socket now, and the first datagrams wait in it. The caller must
-    /// [close](Self::close_datagram) it. It sends to the flow's source only, from the flow's destination. Without `options`, it
-    /// has those of the filter.
+    /// Accepts a flow of datagrams: it is a connected socket now, and the first datagrams wait in it. The
+    /// caller must [close](Self::close_datagram) it. It sends to the flow's source only, from the flow's
+    /// destination. Without `options`, it has those of the filter.
     ///
     /// # Errors
     ///
@@ -135,8 +135,9 @@ impl Stack {
         Some(id)
     }
 
-    /// Tells the peer of a flow, by an ICMP error about its latest datagram, that datagrams do not arrive: as a gateway does
-    /// when it hears so from beyond. The socket stays open. Returns false if the limit on ICMP errors does not allow it now.
+    /// Tells the peer of a flow, by an ICMP error about its latest datagram, that datagrams do not arrive: as
+    /// a gateway does when it hears so from beyond. The socket stays open. Returns false if the limit on ICMP
+    /// errors does not allow it now.
     ///
     /// # Errors
     ///
@@ -194,7 +195,8 @@ impl Stack {
         tuple: &Tuple,
         bytes: usize,
     ) -> Receiver {
-        // As for a SYN; and a datagram without a source port asks for no answer (RFC 768), so that there is no flow.
+        // As for a SYN; and a datagram without a source port asks for no answer (RFC 768), so that there is
+        // no flow.
         let (ip, local) = (tuple.peer.ip(), tuple.local.ip());
         let is_martian = self.config.addresses.contains(&ip) || !is_routable(ip) || !is_routable(local);
         if is_martian || kind == FlowKind::Udp && (tuple.peer.port() == 0 || tuple.local.port() == 0) {
@@ -226,8 +228,8 @@ impl Stack {
         Receiver::Socket(slot)
     }
 
-    /// A datagram arrives for the socket of a flow; `quote` is what an error about it would quote. Returns whether there was
-    /// room.
+    /// A datagram arrives for the socket of a flow; `quote` is what an error about it would quote. Returns
+    /// whether there was room.
     pub(super) fn deliver_to_flow(
         &mut self,
         now: Instant,
@@ -362,8 +364,8 @@ fn udp_datagram(tuple: &Tuple, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The packet of a datagram as it arrived, for an error about it. `start` is what follows the IP header, or the first eight
-/// bytes of that.
+/// The packet of a datagram as it arrived, for an error about it. `start` is what follows the IP header, or
+/// the first eight bytes of that.
 fn quoted(tuple: &Tuple, kind: DatagramKind, start: &[u8], hop_limit: u8, class: u8) -> Vec<u8> {
     let (src, dst) = (tuple.peer.ip(), tuple.local.ip());
     let len = match (kind, start) {

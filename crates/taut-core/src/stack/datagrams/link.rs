@@ -1,5 +1,6 @@
-//! Datagram sockets and the link: what arrives for them, what they hand out, and what becomes of it.
-//! RFC 768, RFC 1122 §4.1, RFC 8200 §8.1; Linux: `__udp4_lib_rcv`, `udp_send_skb`. Called by `input.rs` and `output.rs`.
+//! Datagram sockets and the link: what arrives for them, what they hand out, and what becomes of it. RFC 768,
+//! RFC 1122 §4.1, RFC 8200 §8.1; Linux: `__udp4_lib_rcv`, `udp_send_skb`. Called by `input.rs` and
+//! `output.rs`.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -209,8 +210,9 @@ impl Stack {
 
     // ---- what leaves ----
 
-    /// Takes the next packet of a socket whose turn it is; returns whether there is one. A turn is as many bytes as a super-packet may have, so
-    /// that small datagrams get as much of the link as a connection does.
+    /// Takes the next packet of a socket whose turn it is; returns whether there is one. A turn is as many
+    /// bytes as a super-packet may have, so that small datagrams get as much of the link as a connection
+    /// does.
     #[cold]
     pub(crate) fn next_datagram(&mut self, now: Instant, slot: u32) -> bool {
         let paces = self.caps.paces;

@@ -1,5 +1,5 @@
-//! Datagram sockets, for the application: open, connect, send, receive, options, close.
-//! RFC 768, RFC 6056 (ports); Linux: `udp_sendmsg`, `udp_recvmsg`, `ping_v4_sendmsg`. `link.rs` joins them to the link.
+//! Datagram sockets, for the application: open, connect, send, receive, options, close. RFC 768, RFC 6056
+//! (ports); Linux: `udp_sendmsg`, `udp_recvmsg`, `ping_v4_sendmsg`. `link.rs` joins them to the link.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -21,8 +21,8 @@ use crate::words::{ConnectError, DatagramId, Endpoint, Instant, ListenError, Mem
 const SOCKETS_MAX: usize = 1 << 16;
 
 impl Stack {
-    /// Opens a socket that is bound to `at`. Port 0 picks a free one; an unspecified address is all of the stack's, and `::`
-    /// those of IPv4, too, unless the options say otherwise.
+    /// Opens a socket that is bound to `at`. Port 0 picks a free one; an unspecified address is all of the
+    /// stack's, and `::` those of IPv4, too, unless the options say otherwise.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -82,8 +82,8 @@ impl Stack {
         }
     }
 
-    /// From now on the socket receives from `to` only, and sends there if nothing else is said; with `None`, from anybody
-    /// again. What has arrived from others stays, as with Linux.
+    /// From now on the socket receives from `to` only, and sends there if nothing else is said; with `None`,
+    /// from anybody again. What has arrived from others stays, as with Linux.
     ///
     /// # Errors
     /// [`DatagramError::Closed`], [`DatagramError::InvalidPeer`], [`DatagramError::AddrNotAvailable`], or
@@ -105,8 +105,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Sends one datagram, or several if `meta` says so: to `to`, or to where the socket is connected. All of it or nothing
-    /// is sent. A ping's message begins with its ICMP header.
+    /// Sends one datagram, or several if `meta` says so: to `to`, or to where the socket is connected. All of
+    /// it or nothing is sent. A ping's message begins with its ICMP header.
     ///
     /// # Errors
     /// See [`DatagramError`]. An error that ICMP reported is returned once, and nothing is sent then.
@@ -228,8 +228,8 @@ impl Stack {
         }
     }
 
-    /// The bytes that are sent: the payload of UDP, or if headers cannot be put in front of it later, all of what the IP
-    /// packet carries.
+    /// The bytes that are sent: the payload of UDP, or if headers cannot be put in front of it later, all of
+    /// what the IP packet carries.
     fn transport(
         &self,
         kind: DatagramKind,
@@ -284,7 +284,8 @@ impl Stack {
         })
     }
 
-    /// Copies the oldest datagram that waits into `into`, and removes it unless `peek`. What does not fit is lost.
+    /// Copies the oldest datagram that waits into `into`, and removes it unless `peek`. What does not fit is
+    /// lost.
     ///
     /// # Errors
     /// See [`DatagramError`]. An error that ICMP reported is returned once, before anything that waits.
@@ -338,8 +339,8 @@ impl Stack {
         socket.is_none_or(|socket| socket.has_error() || socket.is_over() || !socket.inbox.is_empty())
     }
 
-    /// Whether half of the send buffer is free; else [`Event::DatagramWritable`](crate::Event::DatagramWritable) follows when
-    /// it is.
+    /// Whether half of the send buffer is free; else
+    /// [`Event::DatagramWritable`](crate::Event::DatagramWritable) follows when it is.
     pub fn is_datagram_writable(&mut self, id: DatagramId) -> bool {
         let socket = self.datagrams.table.get(id);
         let is_decided = socket.is_none_or(|socket| socket.has_error() || socket.is_over());

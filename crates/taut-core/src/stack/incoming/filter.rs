@@ -1,5 +1,6 @@
-//! Which new flows an application wants to see: addresses and ports that need not be the stack's own.
-//! taut's own; Linux: TPROXY rules with `IP_TRANSPARENT`, gVisor: a forwarder. Asked for each SYN without a listener.
+//! Which new flows an application wants to see: addresses and ports that need not be the stack's own. taut's
+//! own; Linux: TPROXY rules with `IP_TRANSPARENT`, gVisor: a forwarder. Asked for each SYN without a
+//! listener.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -73,8 +74,8 @@ impl IpPrefix {
     }
 }
 
-/// The flows that [`Stack::incoming`](crate::Stack::incoming) yields: those of one of the kinds to one of the prefixes and one
-/// of the ranges of ports. Echo flows have no port to select.
+/// The flows that [`Stack::incoming`](crate::Stack::incoming) yields: those of one of the kinds to one of the
+/// prefixes and one of the ranges of ports. Echo flows have no port to select.
 ///
 /// ```
 /// use taut_core::{FlowFilter, FlowKind, IpPrefix};
@@ -159,18 +160,20 @@ impl FlowFilter {
 pub struct IncomingOptions {
     /// The most flows that are pending, or accepted with a handshake that is not complete.
     pub max_pending: u32,
-    /// The most of them from one source: an IPv4 address, or the first 64 bits of an IPv6 address. By default half of
-    /// [`max_pending`](Self::max_pending), so that no source alone keeps others out.
+    /// The most of them from one source: an IPv4 address, or the first 64 bits of an IPv6 address. By default
+    /// half of [`max_pending`](Self::max_pending), so that no source alone keeps others out.
     pub max_pending_per_peer: u32,
-    /// The most flows and connections of this filter, from their SYN until they are over; further SYNs are dropped.
+    /// The most flows and connections of this filter, from their SYN until they are over; further SYNs are
+    /// dropped.
     pub max_connections: u32,
     /// The most of them from one source.
     pub max_per_peer: u32,
-    /// How long a flow of any kind may be pending, and how long a dropped one is remembered. By default 130 s: a kernel gives
-    /// up its SYN after 127 or, since Linux 6.5, 131 s; the last one leaves after 67 s at most.
+    /// How long a flow of any kind may be pending, and how long a dropped one is remembered. By default 130
+    /// s: a kernel gives up its SYN after 127 or, since Linux 6.5, 131 s; the last one leaves after 67 s at
+    /// most.
     pub timeout: Duration,
-    /// When as many flows are pending as may be: a further SYN is answered by a cookie, if `tcp_syncookies` allows that,
-    /// instead of being dropped. Such a flow is connected before the application hears of it, by
+    /// When as many flows are pending as may be: a further SYN is answered by a cookie, if `tcp_syncookies`
+    /// allows that, instead of being dropped. Such a flow is connected before the application hears of it, by
     /// [`Stack::accept`](crate::Stack::accept).
     pub cookies_when_full: bool,
     /// The options of connections, unless the flow is accepted with others.
@@ -194,8 +197,8 @@ impl Default for IncomingOptions {
     }
 }
 
-/// Whether a packet to this address can concern any host: not "this network", not a loopback address, not many hosts at once
-/// (RFC 1122 §3.2.1.3, RFC 4291 §2.5). Linux: a martian destination.
+/// Whether a packet to this address can concern any host: not "this network", not a loopback address, not
+/// many hosts at once (RFC 1122 §3.2.1.3, RFC 4291 §2.5). Linux: a martian destination.
 pub(crate) fn is_routable(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {

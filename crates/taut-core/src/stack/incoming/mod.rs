@@ -1,11 +1,12 @@
-//! Every connection that comes in, to whatever address, before it is answered: the application decides.
-//! RFC 9293 §3.10.7.2–4 up to the answer; gVisor's forwarder and Linux's TPROXY do the same job. Called by `input.rs` for
-//! SYNs that no listener takes, by the application, and when time passes.
+//! Every connection that comes in, to whatever address, before it is answered: the application decides. RFC
+//! 9293 §3.10.7.2–4 up to the answer; gVisor's forwarder and Linux's TPROXY do the same job. Called by
+//! `input.rs` for SYNs that no listener takes, by the application, and when time passes.
 //!
 //! # Problem
 //!
-//! A gateway stands in for hosts that it does not know. Behind it, a connection may be refused, time out or be
-//! unreachable; a gateway that answers SYNs like a listener turns all of that into "connected, then reset".
+//! A gateway stands in for hosts that it does not know. Behind it, a connection may be refused, time out or
+//! be unreachable; a gateway that answers SYNs like a listener turns all of that into "connected, then
+//! reset".
 //!
 //! # Rule
 //!
@@ -15,17 +16,18 @@
 //!                                      └─ drop_flow ───▶ Dropped: its SYNs are not answered
 //! ```
 //!
-//! A filter is a listener whose backlog is a table of flows. So the caps of listeners, SYN cookies and `accept` work for it as
-//! they do for them. A further SYN of a flow is noted there and begins no other. A flow ends undecided when its time is
-//! over, when the peer resets it, or when the filter is closed.
+//! A filter is a listener whose backlog is a table of flows. So the caps of listeners, SYN cookies and
+//! `accept` work for it as they do for them. A further SYN of a flow is noted there and begins no other. A
+//! flow ends undecided when its time is over, when the peer resets it, or when the filter is closed.
 //!
-//! A peer that gives up while its SYN is not answered says nothing: RFC 9293 §3.10.4 deletes a connection in SYN-SENT
-//! without a word. So the application may [ask](Stack::probe_flow): a segment without ACK, SYN and RST is dropped in SYN-SENT
-//! (§3.10.7.3, fifth) and reset where there is no connection (§3.10.7.1). One with ACK would do the same by the RFC, but lwIP
-//! takes it for a half-open connection and resets a flow that it still wants.
+//! A peer that gives up while its SYN is not answered says nothing: RFC 9293 §3.10.4 deletes a connection in
+//! SYN-SENT without a word. So the application may [ask](Stack::probe_flow): a segment without ACK, SYN and
+//! RST is dropped in SYN-SENT (§3.10.7.3, fifth) and reset where there is no connection (§3.10.7.1). One with
+//! ACK would do the same by the RFC, but lwIP takes it for a half-open connection and resets a flow that it
+//! still wants.
 //!
-//! While a filter is open, its addresses are the stack's: packets to them are taken, and segments without a connection are
-//! reset. Connections stay when it is closed.
+//! While a filter is open, its addresses are the stack's: packets to them are taken, and segments without a
+//! connection are reset. Connections stay when it is closed.
 
 mod filter;
 mod refusal;
@@ -60,11 +62,12 @@ use crate::words::{ConnId, Endpoint, FlowError, FlowId, Instant, ListenError, Li
 impl Stack {
     // ---- the application ----
 
-    /// From now on, what newly comes to the addresses and ports of `filter` are [flows](Self::next_flow), of which
-    /// [`Event::Incoming`](crate::Event::Incoming) tells, unless an exact listener or a socket takes them: connections, and if
-    /// the filter says so, UDP from one address and port to another, and echo requests. The addresses need not be this
-    /// stack's own. Of several filters, the one that was opened first takes a flow. [`close_listener`](Self::close_listener)
-    /// ends it: flows that are not decided are forgotten, connections stay.
+    /// From now on, what newly comes to the addresses and ports of `filter` are [flows](Self::next_flow), of
+    /// which [`Event::Incoming`](crate::Event::Incoming) tells, unless an exact listener or a socket takes
+    /// them: connections, and if the filter says so, UDP from one address and port to another, and echo
+    /// requests. The addresses need not be this stack's own. Of several filters, the one that was opened
+    /// first takes a flow. [`close_listener`](Self::close_listener) ends it: flows that are not decided are
+    /// forgotten, connections stay.
     ///
     /// # Errors
     ///
@@ -130,12 +133,13 @@ impl Stack {
     }
 
     /// Accepts a flow: its SYN is answered. The caller holds the connection and must release it;
-    /// [`Event::Connected`](crate::Event::Connected) or [`Event::Failed`](crate::Event::Failed) follows. Without `options`, it
-    /// has those of the filter.
+    /// [`Event::Connected`](crate::Event::Connected) or [`Event::Failed`](crate::Event::Failed) follows.
+    /// Without `options`, it has those of the filter.
     ///
     /// # Errors
     ///
-    /// See [`FlowError`]. When there are too many connections, or if it is a flow of datagrams, the flow is still pending.
+    /// See [`FlowError`]. When there are too many connections, or if it is a flow of datagrams, the flow is
+    /// still pending.
     pub fn accept_flow(
         &mut self,
         now: Instant,
@@ -178,8 +182,9 @@ impl Stack {
         true
     }
 
-    /// Asks the peer of a connection that is not decided whether it still wants it. One that does says nothing; one that does
-    /// not resets the flow, and [`Event::FlowGone`](crate::Event::FlowGone) follows. Returns false if there is nothing to ask.
+    /// Asks the peer of a connection that is not decided whether it still wants it. One that does says
+    /// nothing; one that does not resets the flow, and [`Event::FlowGone`](crate::Event::FlowGone) follows.
+    /// Returns false if there is nothing to ask.
     pub fn probe_flow(&mut self, id: FlowId) -> bool {
         let flow = self.tables.flows.find(id).and_then(|slot| self.tables.flows.at(slot));
         let Some(flow) = flow.filter(|flow| !flow.kind().is_datagram()) else { return false };
@@ -194,8 +199,9 @@ impl Stack {
         self.replies.push(Reply::Tcp { src: local.ip(), dst: peer.ip(), header })
     }
 
-    /// Drops a flow: its SYNs, the repeated ones too, or its datagrams are not answered until [`IncomingOptions::timeout`] from
-    /// now. A SYN with another sequence number begins another flow. Returns false if there is no such flow any more.
+    /// Drops a flow: its SYNs, the repeated ones too, or its datagrams are not answered until
+    /// [`IncomingOptions::timeout`] from now. A SYN with another sequence number begins another flow. Returns
+    /// false if there is no such flow any more.
     pub fn drop_flow(&mut self, now: Instant, id: FlowId) -> bool {
         let Some(slot) = self.tables.flows.find(id) else { return false };
         let Some((filter, kind)) = self.tables.flows.at(slot).map(|flow| (flow.filter, flow.kind())) else {
@@ -242,7 +248,8 @@ impl Stack {
         self.is_own(ip) || self.tables.flows.has_address(ip)
     }
 
-    /// Who takes a new connection: a listener at this address, one at every address if it is ours, or a filter.
+    /// Who takes a new connection: a listener at this address, one at every address if it is ours, or a
+    /// filter.
     pub(super) fn taker(&self, local: Endpoint) -> Option<ListenerId> {
         let listener = self.listeners.find(local).filter(|&id| {
             let is_exact = self.listeners.get(id).is_some_and(|listener| listener.addr.ip() == local.ip());
@@ -251,8 +258,8 @@ impl Stack {
         listener.or_else(|| self.tables.flows.filter_for(FlowKind::Tcp, local))
     }
 
-    /// A SYN for a filter, and no flow has its addresses and ports. `min_iss`: it reuses those of a connection in TIME-WAIT.
-    /// Returns whether it must be answered by a cookie.
+    /// A SYN for a filter, and no flow has its addresses and ports. `min_iss`: it reuses those of a
+    /// connection in TIME-WAIT. Returns whether it must be answered by a cookie.
     pub(super) fn on_flow_syn(
         &mut self,
         now: Instant,
@@ -378,8 +385,8 @@ impl Stack {
         true
     }
 
-    /// The application hears that a flow is about to end if it has seen it. So there are no more such news than it has asked
-    /// for flows.
+    /// The application hears that a flow is about to end if it has seen it. So there are no more such news
+    /// than it has asked for flows.
     fn note_gone(&mut self, slot: u32) {
         if let Some(flow) = self.tables.flows.info(slot).filter(|flow| flow.state == FlowState::Pending) {
             self.incoming.push_back(super::News::Flow(flow.id));

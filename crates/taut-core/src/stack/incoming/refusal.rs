@@ -10,10 +10,12 @@ use taut_wire::{TcpHeader, Unreachable, icmp, tcp};
 use crate::ip::outgoing::{HOP_LIMIT, IpOut};
 use crate::words::Tuple;
 
-/// How a flow is refused, or what its datagrams came to. What a kernel's `connect` reports then is in parentheses.
+/// How a flow is refused, or what its datagrams came to. What a kernel's `connect` reports then is in
+/// parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A reset, as of a port where nothing listens (`ECONNREFUSED`). To a flow of datagrams, ICMP port unreachable.
+    /// A reset, as of a port where nothing listens (`ECONNREFUSED`). To a flow of datagrams, ICMP port
+    /// unreachable.
     Reset,
     /// ICMP port unreachable, from the flow's destination (`ECONNREFUSED`).
     PortUnreachable,
@@ -33,8 +35,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Writes the ICMP error from `src` about the packet `quoted` into `buf`, and returns its length. Nobody can reset what
-    /// is no connection: that is an unreachable port.
+    /// Writes the ICMP error from `src` about the packet `quoted` into `buf`, and returns its length. Nobody
+    /// can reset what is no connection: that is an unreachable port.
     pub(crate) fn emit(self, buf: &mut [u8], src: IpAddr, dst: IpAddr, quoted: &[u8]) -> usize {
         let code = match self {
             Self::Reset | Self::PortUnreachable => Unreachable::Port,
@@ -48,8 +50,8 @@ impl Refusal {
     }
 }
 
-/// An ICMP error from `src` to the peer of a flow, about its SYN, as a whole packet. The SYN is quoted as far as it was
-/// remembered: addresses, ports, numbers and options.
+/// An ICMP error from `src` to the peer of a flow, about its SYN, as a whole packet. The SYN is quoted as far
+/// as it was remembered: addresses, ports, numbers and options.
 pub(crate) fn icmp_error(
     (src, hop_limit): (IpAddr, u8),
     tuple: &Tuple,

@@ -1,13 +1,13 @@
-//! How many datagram flows a filter has, and what waits in them: in all and of each source.
-//! taut's own; Linux bounds the flows of its connection tracking by `nf_conntrack_max`, and sources not at all. Asked for each
+//! How many datagram flows a filter has, and what waits in them: in all and of each source. taut's own; Linux
+//! bounds the flows of its connection tracking by `nf_conntrack_max`, and sources not at all. Asked for each
 //! datagram of a flow.
 //!
-//! **Problem.** A datagram costs its sender nothing, not even its true address. One sender could take all memory with flows
-//! that nobody answers, or with datagrams that nobody reads.
+//! **Problem.** A datagram costs its sender nothing, not even its true address. One sender could take all
+//! memory with flows that nobody answers, or with datagrams that nobody reads.
 //!
-//! **Rule.** A flow counts from its first datagram until its socket is closed, and a datagram from its arrival until it is
-//! read. Each count has a limit in all and, half as large, one for each source: an IPv4 address, or 64 bits of an IPv6
-//! address. What is beyond is dropped.
+//! **Rule.** A flow counts from its first datagram until its socket is closed, and a datagram from its
+//! arrival until it is read. Each count has a limit in all and, half as large, one for each source: an IPv4
+//! address, or 64 bits of an IPv6 address. What is beyond is dropped.
 
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
@@ -23,19 +23,21 @@ pub struct DatagramFlowOptions {
     pub max_pending: u32,
     /// The most of them from one source: an IPv4 address, or the first 64 bits of an IPv6 address.
     pub max_pending_per_peer: u32,
-    /// The most flows, from their first datagram until their sockets are closed. A stack has at most 32,768 in all.
+    /// The most flows, from their first datagram until their sockets are closed. A stack has at most 32,768
+    /// in all.
     pub max_flows: u32,
     /// The most of them from one source.
     pub max_flows_per_peer: u32,
-    /// Datagrams of a flow that is not decided are kept while no more than this waits, each with 768 bytes beside its own.
+    /// Datagrams of a flow that is not decided are kept while no more than this waits, each with 768 bytes
+    /// beside its own.
     pub pending_bytes: u32,
     /// The most bytes that wait in all flows of the filter, read in the same way.
     pub queued_bytes: u32,
     /// The most of them from one source.
     pub queued_bytes_per_peer: u32,
     /// An accepted flow on which nothing was sent or received for this long is over: its socket reports
-    /// [`TimedOut`](crate::DatagramError::TimedOut), and a further datagram begins another flow. By default two minutes, the
-    /// least that RFC 4787 §4.3 allows.
+    /// [`TimedOut`](crate::DatagramError::TimedOut), and a further datagram begins another flow. By default
+    /// two minutes, the least that RFC 4787 §4.3 allows.
     pub idle_timeout: Duration,
     /// The options of sockets, unless the flow is accepted with others.
     pub socket: DatagramOptions,

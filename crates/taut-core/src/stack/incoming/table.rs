@@ -1,12 +1,13 @@
 //! Flows that the application has not decided about: what is remembered of their SYNs, and the table of them.
 //! taut's own; the counterpart of `half_open.rs` before the SYN is answered.
 //!
-//! **Problem.** A SYN or a datagram may come from anywhere, and the application may need half a minute to decide.
+//! **Problem.** A SYN or a datagram may come from anywhere, and the application may need half a minute to
+//! decide.
 //!
-//! **Rule.** An entry has what the SYN said and nothing that a connection needs: 88 bytes. That of a datagram flow names the
-//! socket in which its first datagrams wait. It stands in one of three lists of its filter, and of connections or datagrams:
-//! the application has not seen it yet, it has, or it has dropped it. All entries of a list wait equally long, so that the
-//! first one is the first to expire, however many there are.
+//! **Rule.** An entry has what the SYN said and nothing that a connection needs: 88 bytes. That of a datagram
+//! flow names the socket in which its first datagrams wait. It stands in one of three lists of its filter,
+//! and of connections or datagrams: the application has not seen it yet, it has, or it has dropped it. All
+//! entries of a list wait equally long, so that the first one is the first to expire, however many there are.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;

@@ -1,13 +1,15 @@
-//! How many connections a listener has, in all and of each peer, and the caps that its application sets on them.
-//! taut's own; Linux leaves this to `iptables -m connlimit`. Called for SYNs and cookies, and when a connection is over.
+//! How many connections a listener has, in all and of each peer, and the caps that its application sets on
+//! them. taut's own; Linux leaves this to `iptables -m connlimit`. Called for SYNs and cookies, and when a
+//! connection is over.
 //!
-//! **Problem.** A backlog bounds what waits, not what is accepted: one peer can open connections until there is no memory for
-//! those of others.
+//! **Problem.** A backlog bounds what waits, not what is accepted: one peer can open connections until there
+//! is no memory for those of others.
 //!
-//! **Rule.** A SYN beyond a cap is dropped without an answer, and so is an ACK that brings back a cookie: the peer repeats
-//! them, and there may be room then. A peer is an IPv4 address, or 64 bits of an IPv6 address, since a host commonly has as
-//! many as it likes below such a prefix. A forged source can fill the cap on the half-open connections of a peer, but not that
-//! on all of them for longer than a handshake may take; so the former should be the smaller one.
+//! **Rule.** A SYN beyond a cap is dropped without an answer, and so is an ACK that brings back a cookie: the
+//! peer repeats them, and there may be room then. A peer is an IPv4 address, or 64 bits of an IPv6 address,
+//! since a host commonly has as many as it likes below such a prefix. A forged source can fill the cap on the
+//! half-open connections of a peer, but not that on all of them for longer than a handshake may take; so the
+//! former should be the smaller one.
 //!
 //! Peers are counted only if a cap on them is set.
 

@@ -1,6 +1,6 @@
-//! TCP Fast Open in a stack: how a connection to a server begins, whether a SYN opens a connection at once, and what both
-//! teach. RFC 7413 §4.2, with the rules of Linux 6.18. Called by `open.rs`, `passive.rs`, `input.rs` and `lifecycle.rs`; the
-//! pages under [`fast_open`](crate::fast_open) have the picture.
+//! TCP Fast Open in a stack: how a connection to a server begins, whether a SYN opens a connection at once,
+//! and what both teach. RFC 7413 §4.2, with the rules of Linux 6.18. Called by `open.rs`, `passive.rs`,
+//! `input.rs` and `lifecycle.rs`; the pages under [`fast_open`](crate::fast_open) have the picture.
 
 use core::net::IpAddr;
 
@@ -50,8 +50,9 @@ impl Stack {
 
     // ---- server ----
 
-    /// A SYN for which there is room. If it opens a connection at once, there is nothing left to do, and the answer is
-    /// `Err`. Else an ordinary handshake follows, whose SYN-ACK carries the option that is returned.
+    /// A SYN for which there is room. If it opens a connection at once, there is nothing left to do, and the
+    /// answer is `Err`. Else an ordinary handshake follows, whose SYN-ACK carries the option that is
+    /// returned.
     pub(in crate::stack) fn try_fast_open(
         &mut self,
         now: Instant,

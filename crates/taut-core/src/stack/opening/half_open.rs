@@ -1,10 +1,10 @@
-//! The half-open connections of all listeners: their table, their timers, and the segments for them.
-//! RFC 9293 §3.10.7.4; Linux: `inet_reqsk_alloc`, `tcp_check_req`. What one remembers, and why so little, is in
-//! [`conn::half_open`](crate::conn::half_open). Called by `passive.rs` for SYNs, by `input.rs` for later segments, by
-//! `output.rs` when its SYN-ACK may leave, and when time passes.
+//! The half-open connections of all listeners: their table, their timers, and the segments for them. RFC 9293
+//! §3.10.7.4; Linux: `inet_reqsk_alloc`, `tcp_check_req`. What one remembers, and why so little, is in
+//! [`conn::half_open`](crate::conn::half_open). Called by `passive.rs` for SYNs, by `input.rs` for later
+//! segments, by `output.rs` when its SYN-ACK may leave, and when time passes.
 //!
-//! A half-open connection has a name of its own, with which tickets and snapshots refer to it; the connection that it becomes
-//! has another.
+//! A half-open connection has a name of its own, with which tickets and snapshots refer to it; the connection
+//! that it becomes has another.
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, TcpHeader};
@@ -23,8 +23,8 @@ use crate::stack::{Stack, stack_cx};
 use crate::stats::Counters;
 use crate::words::{ConnId, Fate, Gather, Instant, Output, Transmit, TxPacket, TxTicket};
 
-/// The list of those whose SYN-ACK was sent so many times and is waited for equally long: the longest time is reached at
-/// the seventh, 120 s.
+/// The list of those whose SYN-ACK was sent so many times and is waited for equally long: the longest time is
+/// reached at the seventh, 120 s.
 const LONGEST: usize = 7;
 /// The list of those whose SYN-ACK has not left.
 const NOT_SENT: usize = LONGEST + 1;
@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn half_01_is_small() {
-        // With eight bytes of links in its table; its entry among the tuples takes 5 to 10, its place in the listener's
-        // order 8 to 16.
+        // With eight bytes of links in its table; its entry among the tuples takes 5 to 10, its place in the
+        // listener's order 8 to 16.
         let size = Lists::<HalfOpen, { NOT_SENT + 1 }>::entry_bytes();
         assert!(size <= 128, "{size}");
     }

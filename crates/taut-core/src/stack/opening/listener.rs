@@ -1,5 +1,5 @@
-//! Listening sockets: an address, a bounded queue of connections to accept, and a bounded number of half-open ones.
-//! RFC 9293 §3.10.7.2; called by the stack for SYNs that belong to no connection, and by accept.
+//! Listening sockets: an address, a bounded queue of connections to accept, and a bounded number of half-open
+//! ones. RFC 9293 §3.10.7.2; called by the stack for SYNs that belong to no connection, and by accept.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

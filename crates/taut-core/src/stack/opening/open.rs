@@ -94,9 +94,9 @@ impl Stack {
         Err(ConnectError::AddrInUse)
     }
 
-    /// Takes a tuple for a new connection, if it belongs to this stack and is free, or in a TIME-WAIT that may be
-    /// cut short. Also returns the least initial sequence number that cannot be mistaken for one of the old
-    /// connection.
+    /// Takes a tuple for a new connection, if it belongs to this stack and is free, or in a TIME-WAIT that
+    /// may be cut short. Also returns the least initial sequence number that cannot be mistaken for one of
+    /// the old connection.
     pub(crate) fn claim(&mut self, now: Instant, tuple: Tuple) -> Option<(Tuple, Option<u32>)> {
         if self.steering.as_ref().is_some_and(|steering| !steering.is_own(tuple.local, tuple.peer)) {
             return None;

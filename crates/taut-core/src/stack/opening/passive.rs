@@ -105,8 +105,8 @@ impl Stack {
         }
     }
 
-    /// An ACK at a listener, without a connection: if it brings back a cookie, the connection exists from now on, half-open,
-    /// and the ACK must be handed to it. Returns false when the ACK is none of a cookie.
+    /// An ACK at a listener, without a connection: if it brings back a cookie, the connection exists from now
+    /// on, half-open, and the ACK must be handed to it. Returns false when the ACK is none of a cookie.
     pub(crate) fn revive(&mut self, now: Instant, tuple: &Tuple, ack: &TcpHeader) -> bool {
         let cookies = self.config.tcp.syncookies;
         let Some(listener) = self.taker(tuple.local) else { return false };
@@ -121,7 +121,8 @@ impl Stack {
         };
         self.counters.syncookies_recv += 1;
         if !entry.may_be_ready() || self.is_full() {
-            // The peer thinks that the connection is open. It will repeat what it sends next, and there may be room then.
+            // The peer thinks that the connection is open. It will repeat what it sends next, and there may
+            // be room then.
             self.counters.listen_overflows += 1;
             return true;
         }

@@ -1,18 +1,19 @@
-//! SYN cookies: a SYN is answered without remembering it, and the ACK that completes the handshake tells what was forgotten.
-//! RFC 4987 §3.6; layout, lifetime and segment sizes as in Linux 6.12 (`tcp_syncookies`).
+//! SYN cookies: a SYN is answered without remembering it, and the ACK that completes the handshake tells what
+//! was forgotten. RFC 4987 §3.6; layout, lifetime and segment sizes as in Linux 6.12 (`tcp_syncookies`).
 //! Called by `input.rs` when a listener has too many half-open connections.
 //!
 //! # Problem
 //!
-//! A SYN costs its sender one packet, from any source address, and a listener an entry for a minute. Whoever sends
-//! SYNs faster than entries expire keeps everybody else out.
+//! A SYN costs its sender one packet, from any source address, and a listener an entry for a minute. Whoever
+//! sends SYNs faster than entries expire keeps everybody else out.
 //!
 //! # Rule
 //!
-//! The initial sequence number of our SYN-ACK is a keyed hash of the addresses and ports, of the peer's sequence number and
-//! of the minute, and contains one of four segment sizes. An ACK of it proves that the peer is at its address, and brings
-//! all of that back. The peer's window shift and SACK fit into the low bits of our timestamp, which the ACK echoes;
-//! without timestamps they are not used. ECN is not used (Linux keeps it in another bit).
+//! The initial sequence number of our SYN-ACK is a keyed hash of the addresses and ports, of the peer's
+//! sequence number and of the minute, and contains one of four segment sizes. An ACK of it proves that the
+//! peer is at its address, and brings all of that back. The peer's window shift and SACK fit into the low
+//! bits of our timestamp, which the ACK echoes; without timestamps they are not used. ECN is not used (Linux
+//! keeps it in another bit).
 //!
 //! ```text
 //!   number = hash(tuple) + peer's number + (minute << 24) + (hash(tuple, minute) + size) mod 2^24
@@ -35,8 +36,8 @@ const VALUE_MASK: u32 = (1 << VALUE_BITS) - 1;
 /// For how long after the last cookie an ACK may be the answer to one: no longer than a cookie is valid.
 pub(crate) const VALID: Duration = Duration::from_secs(120);
 
-/// The segment sizes that a cookie can tell, ascending; the largest that the peer's is not below. Linux: 536 is what a
-/// host must take, then paths with a tunnel, PPPoE, Ethernet; for IPv6 also jumbo frames.
+/// The segment sizes that a cookie can tell, ascending; the largest that the peer's is not below. Linux: 536
+/// is what a host must take, then paths with a tunnel, PPPoE, Ethernet; for IPv6 also jumbo frames.
 const SIZES_V4: [u16; 4] = [536, 1_300, 1_440, 1_460];
 const SIZES_V6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
 
@@ -66,7 +67,8 @@ pub(crate) fn number(secrets: &Secrets, now: Instant, tuple: &Tuple, syn: &TcpHe
         .wrapping_add(secrets.cookie(tuple, Some(period)).wrapping_add(index as u32) & VALUE_MASK)
 }
 
-/// The segment size that a cookie tells, unless it is forged or too old. `peer` is the number of the peer's SYN.
+/// The segment size that a cookie tells, unless it is forged or too old. `peer` is the number of the peer's
+/// SYN.
 fn size(secrets: &Secrets, now: Instant, tuple: &Tuple, peer: u32, number: u32) -> Option<u16> {
     let rest = number.wrapping_sub(secrets.cookie(tuple, None)).wrapping_sub(peer);
     let age = period(now).wrapping_sub(rest >> VALUE_BITS) & (u32::MAX >> VALUE_BITS);
@@ -78,7 +80,8 @@ fn size(secrets: &Secrets, now: Instant, tuple: &Tuple, peer: u32, number: u32) 
     sizes(tuple.local.ip().is_ipv4()).get(index as usize).copied()
 }
 
-/// The SYN as a cookie can remember it: without ECN, and without timestamps also without window scaling and SACK.
+/// The SYN as a cookie can remember it: without ECN, and without timestamps also without window scaling and
+/// SACK.
 pub(crate) fn remembered(syn: &TcpHeader, timestamps: bool) -> TcpHeader {
     let mut options = syn.options;
     options.accecn = None;

@@ -14,8 +14,8 @@ impl Stack {
         self.steering = Some(steering);
     }
 
-    /// If a received packet belongs to another stack on this link: the index of that stack. Hand the packet over to
-    /// it. The packet is counted.
+    /// If a received packet belongs to another stack on this link: the index of that stack. Hand the packet
+    /// over to it. The packet is counted.
     pub fn owner_elsewhere(&mut self, packet: &[u8]) -> Option<usize> {
         let steering = self.steering.as_ref()?;
         let owner = steering.owner_of_packet(packet).filter(|&owner| owner != steering.index())?;
@@ -23,7 +23,8 @@ impl Stack {
         Some(owner)
     }
 
-    /// What the connections of the other stacks hold, whose user sees all of them as one: `tcp_mem` is for the sum.
+    /// What the connections of the other stacks hold, whose user sees all of them as one: `tcp_mem` is for
+    /// the sum.
     pub fn set_memory_elsewhere(&mut self, elsewhere: MemoryUse) {
         self.pool.budget.set_elsewhere(elsewhere);
         self.counters.tcp_memory_pressures = self.pool.budget.pressures();
@@ -47,8 +48,8 @@ impl Stack {
         self.steering.as_ref().map(|steering| steering.owner_of_port(port))
     }
 
-    /// Counts completions that came late; of these, those out of order, and those without a report of the device. For counters
-    /// only: no packet and no result depends on it.
+    /// Counts completions that came late; of these, those out of order, and those without a report of the
+    /// device. For counters only: no packet and no result depends on it.
     pub const fn note_completions(&mut self, late: u64, out_of_order: u64, unreported: u64) {
         self.counters.device_late += late;
         self.counters.device_out_of_order += out_of_order;

@@ -3,9 +3,9 @@
 //! table. Called by the driver for every packet when there are several shards, and by `connect` to choose its
 //! local port.
 //!
-//! A connection belongs, for its whole life, to the shard that a keyed hash of its four-tuple selects. So no table of
-//! connections is shared: a shard that receives a packet of another shard finds the owner from the packet alone. A
-//! shard that opens a connection takes a local port with which the connection is its own.
+//! A connection belongs, for its whole life, to the shard that a keyed hash of its four-tuple selects. So no
+//! table of connections is shared: a shard that receives a packet of another shard finds the owner from the
+//! packet alone. A shard that opens a connection takes a local port with which the connection is its own.
 
 use core::net::SocketAddr;
 
@@ -23,8 +23,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Shard `index` of `shards`. `seed` is the same for all of them, and random: an attacker who knows it can put
-    /// all load on one shard.
+    /// Shard `index` of `shards`. `seed` is the same for all of them, and random: an attacker who knows it
+    /// can put all load on one shard.
     #[must_use]
     pub fn new(seed: &[u8; 32], index: u16, shards: u16) -> Self {
         let key = seed.first_chunk::<16>().copied().unwrap_or_default();
@@ -155,8 +155,8 @@ mod tests {
         assert!((400..600).contains(&differ.count()));
     }
 
-    /// A packet with this payload after its IP header; the peer's packets and our own differ only in source and
-    /// destination.
+    /// A packet with this payload after its IP header; the peer's packets and our own differ only in source
+    /// and destination.
     fn packet(src: SocketAddr, dst: SocketAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let (src, dst) = (src.ip(), dst.ip());
         let header_len = if src.is_ipv4() { 20 } else { 40 };

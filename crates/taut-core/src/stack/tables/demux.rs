@@ -1,5 +1,5 @@
-//! From a packet's four-tuple to its owner: a connection, a half-open one, a TIME-WAIT entry or a flow.
-//! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack for each
+//! From a packet's four-tuple to its owner: a connection, a half-open one, a TIME-WAIT entry or a flow. A
+//! keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack for each
 //! packet.
 
 use hashbrown::HashTable;
@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(demux.find(&tuple(1), tuple_of), Some(Owner::Conn(0)));
     }
 
-    /// 4,096 tuples of which an attacker knows that they collide under another key: under ours they spread. hashbrown looks
-    /// at a tuple when seven bits of its hash agree, so a search looks at about one.
+    /// 4,096 tuples of which an attacker knows that they collide under another key: under ours they spread.
+    /// hashbrown looks at a tuple when seven bits of its hash agree, so a search looks at about one.
     #[test]
     fn atk_18_tuples_that_collide_under_another_key_do_not_collide_here() {
         use core::cell::Cell;

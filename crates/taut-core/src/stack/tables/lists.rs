@@ -1,9 +1,9 @@
-//! A table whose entries stand in one of a few lists, each in the order of arrival. taut's own; the tables of TIME-WAIT and
-//! of half-open connections are made of it.
+//! A table whose entries stand in one of a few lists, each in the order of arrival. taut's own; the tables of
+//! TIME-WAIT and of half-open connections are made of it.
 //!
-//! Entries that all wait equally long expire in the order in which they began to wait. So a list for each time to wait
-//! serves as a queue of deadlines: adding, moving and removing an entry take a few steps, however many there are, and an
-//! entry costs eight bytes.
+//! Entries that all wait equally long expire in the order in which they began to wait. So a list for each
+//! time to wait serves as a queue of deadlines: adding, moving and removing an entry take a few steps,
+//! however many there are, and an entry costs eight bytes.
 
 use alloc::vec::Vec;
 

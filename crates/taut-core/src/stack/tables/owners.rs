@@ -1,5 +1,5 @@
-//! The owners of four-tuples: tables of connections, half-open connections, TIME-WAIT entries and flows, and the
-//! index over them. Called by the stack for each packet.
+//! The owners of four-tuples: tables of connections, half-open connections, TIME-WAIT entries and flows, and
+//! the index over them. Called by the stack for each packet.
 
 use crate::config::StackConfig;
 use crate::stack::incoming::FlowTable;

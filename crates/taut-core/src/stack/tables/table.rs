@@ -1,6 +1,6 @@
 //! All connections of a stack, by slot. A slot is reused, a generation is not, so an old name finds nothing.
-//! Each connection is an allocation of its own: growing the table moves pointers only, and memory goes back after
-//! a peak.
+//! Each connection is an allocation of its own: growing the table moves pointers only, and memory goes back
+//! after a peak.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -7,12 +7,12 @@ use crate::conn::Conn;
 use crate::ingress::validate::paws_rejects;
 use crate::words::{Duration, Endpoint, Instant, seq};
 
-/// Added to SND.NXT for the least initial sequence number of a connection that replaces this one: beyond anything
-/// that the old one could have had in an unscaled window. Linux uses the same distance.
+/// Added to SND.NXT for the least initial sequence number of a connection that replaces this one: beyond
+/// anything that the old one could have had in an unscaled window. Linux uses the same distance.
 const ISS_DISTANCE: u32 = 65_535 + 2;
 
-/// How long after the peer's last timestamp `connect` may reuse the ports: the timestamp clock must have ticked,
-/// and a second covers every clock RFC 7323 §5.4 allows. Linux: `tcp_tw_reuse`.
+/// How long after the peer's last timestamp `connect` may reuse the ports: the timestamp clock must have
+/// ticked, and a second covers every clock RFC 7323 §5.4 allows. Linux: `tcp_tw_reuse`.
 const REUSE_AFTER: Duration = Duration::from_secs(1);
 
 /// A closed connection that still answers.
@@ -98,7 +98,8 @@ impl TimeWait {
 
     /// Decides about a segment.
     pub(crate) fn on_segment(&self, now: Instant, segment: &TimeWaitSegment) -> TimeWaitAction {
-        // RFC 1337 §3 (F1): a RST does not end TIME-WAIT; an old duplicate would let old data into a successor.
+        // RFC 1337 §3 (F1): a RST does not end TIME-WAIT; an old duplicate would let old data into a
+        // successor.
         if segment.rst {
             return TimeWaitAction::Ignore;
         }
@@ -118,8 +119,8 @@ impl TimeWait {
                 TimeWaitAction::ChallengeAck
             };
         }
-        // RFC 5961 §7: an empty segment may come from an end that disagrees about the state, and that would answer
-        // our answer.
+        // RFC 5961 §7: an empty segment may come from an end that disagrees about the state, and that would
+        // answer our answer.
         let answer =
             if segment.len > 0 || segment.fin { TimeWaitAction::Ack } else { TimeWaitAction::AckStray };
         if paws_reject {
@@ -129,8 +130,8 @@ impl TimeWait {
         if !segment.syn && !segment.fin && segment.len == 0 && start == self.rcv_nxt {
             return TimeWaitAction::Ignore;
         }
-        // RFC 9293 §3.10.7.4: a retransmitted FIN, and any segment outside the window, is acknowledged; the peer has
-        // not received our last ACK, so the wait begins again.
+        // RFC 9293 §3.10.7.4: a retransmitted FIN, and any segment outside the window, is acknowledged; the
+        // peer has not received our last ACK, so the wait begins again.
         answer
     }
 
@@ -140,8 +141,8 @@ impl TimeWait {
     }
 }
 
-/// All connections in TIME-WAIT. They all wait equally long, so a list in the order of arrival is also one in the
-/// order of expiry.
+/// All connections in TIME-WAIT. They all wait equally long, so a list in the order of arrival is also one in
+/// the order of expiry.
 #[derive(Debug)]
 pub(crate) struct TimeWaitTable {
     entries: Lists<TimeWait, 1>,
@@ -158,8 +159,8 @@ impl TimeWaitTable {
         Self { entries: Lists::new(), max, wait }
     }
 
-    /// Changes the bounds. A shorter wait applies to connections added later; these still leave after those that were
-    /// added before.
+    /// Changes the bounds. A shorter wait applies to connections added later; these still leave after those
+    /// that were added before.
     pub(crate) const fn limit(&mut self, max: u32, wait: Duration) {
         self.max = max;
         self.wait = wait;

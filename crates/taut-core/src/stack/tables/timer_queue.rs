@@ -3,11 +3,12 @@
 //! Called by the stack, with one key for each connection.
 //!
 //! Why not a wheel, with its O(1): a wheel rounds deadlines to its ticks. A stack that reports a deadline too
-//! early makes its driver wake up, find nothing to do and sleep again; one too late spoils pacing, whose gaps are
-//! tens of microseconds. And operations here are rare: a connection that postpones its deadline leaves the heap
-//! alone and sets the new one when the old one comes ([`set_if_earlier`](TimerQueue::set_if_earlier)), so a timer
-//! that every ACK postpones costs one heap operation per timeout, not per ACK.
-//! Why four children: half the levels of a binary heap, and four entries of 16 bytes share a cache line.
+//! early makes its driver wake up, find nothing to do and sleep again; one too late spoils pacing, whose gaps
+//! are tens of microseconds. And operations here are rare: a connection that postpones its deadline leaves
+//! the heap alone and sets the new one when the old one comes
+//! ([`set_if_earlier`](TimerQueue::set_if_earlier)), so a timer that every ACK postpones costs one heap
+//! operation per timeout, not per ACK. Why four children: half the levels of a binary heap, and four entries
+//! of 16 bytes share a cache line.
 
 use alloc::vec::Vec;
 
@@ -56,8 +57,8 @@ impl TimerQueue {
         }
     }
 
-    /// Sets the deadline of `key` unless it has an earlier one already. For lazy re-arming: when a deadline comes
-    /// that has moved meanwhile, the owner sets the true one.
+    /// Sets the deadline of `key` unless it has an earlier one already. For lazy re-arming: when a deadline
+    /// comes that has moved meanwhile, the owner sets the true one.
     pub(crate) fn set_if_earlier(&mut self, key: u32, at: Instant) {
         if self.get(key).is_none_or(|present| at < present) {
             self.set(key, at);

@@ -15,8 +15,8 @@ fn a_window_is_an_unsigned_number() {
 
 #[test]
 fn small_writes_leave_as_full_segments_with_one_push() {
-    // SHLD-27, SHLD-28: what was written by many calls while cwnd was full leaves in segments of the full size, and only
-    // the last of them has PSH.
+    // SHLD-27, SHLD-28: what was written by many calls while cwnd was full leaves in segments of the full
+    // size, and only the last of them has PSH.
     let mut t = Trace::accepted(Offer::EASY);
     t.write(10_000);
     t.poll();
@@ -43,7 +43,8 @@ fn a_write_that_is_not_pushed_is_not_kept_for_ever() {
 
 #[test]
 fn one_ack_answers_all_that_was_queued() {
-    // MUST-58, MUST-59, SHLD-31: of segments in any order that are there together, the ACK comes last, and is for all.
+    // MUST-58, MUST-59, SHLD-31: of segments in any order that are there together, the ACK comes last, and is
+    // for all.
     let mut t = Trace::accepted(Offer::EASY);
     for at in [2_001, 1_001, 3_001, 1] {
         t.inject_unpolled(&Seg::new(".").seq(at).ack(1).len(1_000));

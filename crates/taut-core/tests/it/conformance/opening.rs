@@ -120,8 +120,8 @@ fn a_port_can_be_listened_at_while_a_connection_from_it_begins() {
 
 #[test]
 fn a_syn_can_be_repeated_for_three_minutes() {
-    // MUST-23: 4 s, and with seven retransmissions more 2^7 - 1 s and the longest wait of 120 s; with Linux's six
-    // 2^7 - 1 s.
+    // MUST-23: 4 s, and with seven retransmissions more 2^7 - 1 s and the longest wait of 120 s; with Linux's
+    // six 2^7 - 1 s.
     for (retries, seconds) in [(7, 251), (6, 131)] {
         let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.syn_retries = retries));
         let id = t.connect();

@@ -99,7 +99,8 @@ fn the_hop_limit_is_set() {
 
 #[test]
 fn timestamps_stand_in_every_segment_and_count_milliseconds() {
-    // RFC 7323 §3.2: in data, ACKs, retransmissions, probes, FIN, and in RST, too; §5.4: the clock ticks once in 1 ms to 1 s.
+    // RFC 7323 §3.2: in data, ACKs, retransmissions, probes, FIN, and in RST, too; §5.4: the clock ticks once
+    // in 1 ms to 1 s.
     let mut t = Trace::accepted(Offer::ALL);
     let first = t.last_tsval;
     let start = t.now;

@@ -151,8 +151,8 @@ fn accecn_06_syns_that_are_not_answered() {
 
 #[test]
 fn accecn_39_a_syn_that_is_sent_again_requests_no_other_kind() {
-    // §3.1.5: both ends must be able to tell from any SYN which kind it is, so a setting that changes between them is for
-    // the next connection.
+    // §3.1.5: both ends must be able to tell from any SYN which kind it is, so a setting that changes between
+    // them is for the next connection.
     for (before, after, fallback, syns) in [
         ("1", "3", "1", ["SEW", "S", "S"]),
         ("1", "3", "0", ["SEW", "SEW", "SEW"]),
@@ -261,7 +261,8 @@ fn accecn_10_a_marked_syn_ack_is_reported_and_counted() {
 
 #[test]
 fn accecn_11_a_handshake_that_ends_with_zero() {
-    // Table 4, note 1: packets are not marked, and the peer's reports are not believed; marks are still counted.
+    // Table 4, note 1: packets are not marked, and the peer's reports are not believed; marks are still
+    // counted.
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));

@@ -99,7 +99,8 @@ fn dctcp_12_a_marked_syn_ack_is_congestion() {
 
 #[test]
 fn accecn_25_a_syn_ack_that_comes_again() {
-    // §3.2.2.1: the handshake's encoding again, of the latest mark (§3.1.5); §3.2.2.2: at most one is counted.
+    // §3.2.2.1: the handshake's encoding again, of the latest mark (§3.1.5); §3.2.2.2: at most one is
+    // counted.
     let mut t = connected("S.W", FIRST);
     for (mark, code) in [(Ecn::NotEct, ".W"), (Ecn::Ce, ".AW"), (Ecn::Ce, ".AW"), (Ecn::Ect0, ".A")] {
         t.wait_ms(1_000);
@@ -148,7 +149,8 @@ fn accecn_26_a_field_that_is_zeroed() {
 
 #[test]
 fn accecn_27_an_option_that_is_zeroed() {
-    // §3.2.3.2.4: it is ignored, and the field is read in the safest way (appendix A.2.1): 9 − ((9 − 1) mod 8).
+    // §3.2.3.2.4: it is ignored, and the field is read in the safest way (appendix A.2.1): 9 − ((9 − 1) mod
+    // 8).
     let zero0 = AccEcn { ee0b: Some(0), ..FIRST };
     let zero1 = AccEcn { ee1b: Some(0), ..FIRST };
     for (option, marked) in [(FIRST, 1), (zero0, 9), (zero1, 9)] {

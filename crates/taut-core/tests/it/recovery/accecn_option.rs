@@ -53,7 +53,8 @@ fn accecn_29_never() {
 
 #[test]
 fn accecn_30_the_first_data_of_a_client_carries_it() {
-    // §3.2.3.2.1; and a retransmission does not carry it, because the option may have caused the loss (§3.2.3.2.2).
+    // §3.2.3.2.1; and a retransmission does not carry it, because the option may have caused the loss
+    // (§3.2.3.2.2).
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
     expect!(t, "SAEW", seq(0));

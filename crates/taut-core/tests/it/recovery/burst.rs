@@ -11,8 +11,9 @@ fn a_burst_is_sent_again_once_each_and_no_faster_than_segments_arrive() {
         t.wait_ms(1);
         inject!(t, ".", ack(1), sack(&[(4_001, n * 1_000 + 1)]));
         all.extend(sent(&mut t));
-        // RFC 9937 §6.2: below ssthresh a segment leaves for each that arrives (packet conservation), and the very first
-        // at any rate; the first two arrivals, which prove nothing yet, let new data out (RFC 3042).
+        // RFC 9937 §6.2: below ssthresh a segment leaves for each that arrives (packet conservation), and the
+        // very first at any rate; the first two arrivals, which prove nothing yet, let new data out (RFC
+        // 3042).
         assert_eq!(all.len() as u32, n - 4, "{all:?}");
     }
     assert_eq!(all, [10_001, 11_001, 1, 1_001, 2_001, 3_001]);
@@ -21,7 +22,8 @@ fn a_burst_is_sent_again_once_each_and_no_faster_than_segments_arrive() {
     t.wait_ms(100);
     inject!(t, ".", ack(1), sack(&[(4_001, 12_001)]));
     assert_eq!(sent(&mut t), [12_001, 13_001]);
-    // And the first retransmission: una advances and nothing more is lost, so one leaves besides (§6.2, SafeACK).
+    // And the first retransmission: una advances and nothing more is lost, so one leaves besides (§6.2,
+    // SafeACK).
     inject!(t, ".", ack(1_001), sack(&[(4_001, 12_001)]));
     assert_eq!(sent(&mut t), [14_001, 15_001]);
     inject!(t, ".", ack(12_001));

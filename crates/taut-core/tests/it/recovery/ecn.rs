@@ -295,7 +295,8 @@ fn dctcp_08_each_change_of_marking_is_acknowledged_where_it_was() {
     // RFC 8257 §3.2, figure 1.
     let mut t = dctcp();
     use_up_quick_acks(&mut t, ".", 1);
-    // Unmarked, and its ACK is delayed; then marked: one ACK up to the change without ECE, one with, both at once.
+    // Unmarked, and its ACK is delayed; then marked: one ACK up to the change without ECE, one with, both at
+    // once.
     inject!(t, ".", seq(4_001), len(100), ecn(Ecn::Ect0));
     expect_nothing!(t);
     inject!(t, ".", seq(4_101), len(100), ecn(Ecn::Ce));
@@ -313,7 +314,8 @@ fn dctcp_08_each_change_of_marking_is_acknowledged_where_it_was() {
         }
     };
     let seq = marked_until_owed(&mut t, 4_201);
-    // Linux: a segment that is not capable says nothing of the queue. It hurries the ACK, which still has ECE.
+    // Linux: a segment that is not capable says nothing of the queue. It hurries the ACK, which still has
+    // ECE.
     inject!(t, ".", seq(seq), len(100), ecn(Ecn::NotEct));
     expect!(t, ".E", ack(seq + 100));
     let seq = marked_until_owed(&mut t, seq + 100);

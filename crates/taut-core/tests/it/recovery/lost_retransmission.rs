@@ -1,4 +1,5 @@
-//! A retransmission is lost too. RFC 8985 §3.4: detected by packets that were sent after it, without a timeout.
+//! A retransmission is lost too. RFC 8985 §3.4: detected by packets that were sent after it, without a
+//! timeout.
 
 use crate::recovery::scene::{in_flight, repairs, sent};
 
@@ -32,7 +33,8 @@ fn with_nothing_sent_after_it_the_timeout_finds_it_and_restarts_from_it() {
     t.wait_ms(20);
     inject!(t, ".", ack(1), sack(&[(1_001, 4_001)]));
     assert_eq!(sent(&mut t).first(), Some(&1));
-    // RFC 6298 §5.1, Linux: the timer restarts when the head is retransmitted. SRTT is still a little over 100 ms.
+    // RFC 6298 §5.1, Linux: the timer restarts when the head is retransmitted. SRTT is still a little over
+    // 100 ms.
     t.wait_ms(250);
     assert_eq!(t.stack.counters().tcp_timeouts, 0);
     t.wait_ms(100);

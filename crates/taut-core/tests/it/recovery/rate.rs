@@ -26,7 +26,8 @@ impl Controller for Spy {
     }
 }
 
-/// A connection with a round trip of 100 ms and a window of ten segments of 1000 bytes, and the samples that it gives.
+/// A connection with a round trip of 100 ms and a window of ten segments of 1000 bytes, and the samples that
+/// it gives.
 fn spied() -> (Trace, Samples) {
     let samples = Samples::default();
     let to = samples.clone();
@@ -59,8 +60,8 @@ fn bbr_64_a_sample_is_what_was_delivered_in_the_longer_of_two_times() {
     inject!(t, ".", ack(10_001));
     let sample = last(&samples).unwrap();
     assert_eq!((sample.delivered, sample.interval), (10, Duration::from_millis(110)));
-    // Five left with the first ACK, five with the second. Before the newest, the second ACK had delivered ten; ten more
-    // come 100 ms after it. The newest left 110 ms after the packet of the second ACK's sample.
+    // Five left with the first ACK, five with the second. Before the newest, the second ACK had delivered
+    // ten; ten more come 100 ms after it. The newest left 110 ms after the packet of the second ACK's sample.
     t.poll();
     t.wait_ms(100);
     inject!(t, ".", ack(20_001));
@@ -74,7 +75,8 @@ fn bbr_65_a_sample_shorter_than_the_least_round_trip_is_none() {
     let (mut t, samples) = spied();
     t.write(10_000);
     assert_eq!(sent(&mut t).len(), 10);
-    // RFC 6298: 100 ms and four times half of that. 5 ms later the first original arrives: 1 segment since the beginning.
+    // RFC 6298: 100 ms and four times half of that. 5 ms later the first original arrives: 1 segment since
+    // the beginning.
     t.wait_ms(305);
     assert_eq!(t.info().ca_state, "loss");
     inject!(t, ".", ack(1_001));
@@ -90,7 +92,8 @@ fn bbr_65_a_sample_shorter_than_the_least_round_trip_is_none() {
 
 #[test]
 fn bbr_66_a_flight_with_too_little_data_is_limited_by_the_application() {
-    // §4.1.2.4: what is sent until more is delivered than was in flight when the application fell short, here three.
+    // §4.1.2.4: what is sent until more is delivered than was in flight when the application fell short, here
+    // three.
     let (mut t, samples) = spied();
     t.write(3_000);
     t.poll();

@@ -13,7 +13,8 @@ fn what_was_seen_to_reorder_gets_a_quarter_of_the_round_trip() {
     inject!(t, ".", ack(1), sack(&[(1_001, 2_001)]));
     inject!(t, ".", ack(2_001));
     t.out.clear();
-    // From now on even three segments above a hole prove nothing for min_rtt/4 = 25 ms, and 2 ms for the timer.
+    // From now on even three segments above a hole prove nothing for min_rtt/4 = 25 ms, and 2 ms for the
+    // timer.
     inject!(t, ".", ack(2_001), sack(&[(3_001, 6_001)]));
     assert!(t.out.iter().all(|got| got.seq >= 10_001), "{:?}", t.out);
     t.out.clear();

@@ -4,8 +4,8 @@ use taut_core::StackConfig;
 
 use crate::support::trace::{Offer, Trace};
 
-/// Ten segments of twenty are out, and the timeout has fired: the head was retransmitted, 200 ms after the last.
-/// cwnd is 1 (RFC 5681 §3.1).
+/// Ten segments of twenty are out, and the timeout has fired: the head was retransmitted, 200 ms after the
+/// last. cwnd is 1 (RFC 5681 §3.1).
 fn timed_out(config: StackConfig, offer: Offer) -> Trace {
     let mut t = Trace::with(config.with(|c| c.recovery.tail_loss_probes = false));
     t.accept(offer);
@@ -68,7 +68,8 @@ fn frto_02_it_takes_sacks_of_only_the_new_data_for_a_real_loss() {
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (0, 7));
 }
 
-/// Either is enough: a duplicate without blocks, or a block in a segment with data, which is no duplicate (RFC 5681 §2).
+/// Either is enough: a duplicate without blocks, or a block in a segment with data, which is no duplicate
+/// (RFC 5681 §2).
 #[test]
 fn frto_02_a_duplicate_or_a_sack_of_the_new_data_is_enough() {
     for with_sack in [false, true] {
@@ -126,8 +127,8 @@ fn frto_04_without_new_data_it_recovers_as_usual() {
 
 #[test]
 fn frto_04_it_sends_what_new_data_there_is_and_nothing_beside() {
-    // RFC 5682 §3.1 step 2.b requires up to two segments. One that is not full does not wait for an ACK, because its
-    // purpose is to get one.
+    // RFC 5682 §3.1 step 2.b requires up to two segments. One that is not full does not wait for an ACK,
+    // because its purpose is to get one.
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     // The last of ten is not full, so Nagle holds the next one back as long as that is unacknowledged.
@@ -158,8 +159,8 @@ fn frto_05_it_asks_again_at_the_next_timeout() {
 
 #[test]
 fn frto_05_not_at_the_first_timeout_of_a_recovery() {
-    // RFC 5682 §3.1 step 1: the retransmission of segment 1 is lost, too. That ACK would be for an original, but a loss
-    // is certain.
+    // RFC 5682 §3.1 step 1: the retransmission of segment 1 is lost, too. That ACK would be for an original,
+    // but a loss is certain.
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     t.write(20_000);

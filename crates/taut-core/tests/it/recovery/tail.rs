@@ -20,12 +20,14 @@ fn five(acked: u32) -> Trace {
 #[test]
 fn the_last_segment_is_the_probe_and_repairs_itself() {
     let mut t = five(4);
-    // §7.2: 2·SRTT, and since one segment is out, time for its delayed ACK (Linux: 200 ms, within the RTO of 300 ms).
+    // §7.2: 2·SRTT, and since one segment is out, time for its delayed ACK (Linux: 200 ms, within the RTO of
+    // 300 ms).
     expect!(t, ".", seq(4_001), len(1_000), after_ms(300));
     assert_eq!(repairs(&t), (1, 0, 1));
     t.wait_ms(100);
     inject!(t, ".", ack(5_001));
-    // §7.4.2: cwnd is not touched before it is certain that something was lost, and that is when an ACK goes beyond.
+    // §7.4.2: cwnd is not touched before it is certain that something was lost, and that is when an ACK goes
+    // beyond.
     assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("open", u32::MAX));
     t.write(1_000);
     assert_eq!(sent(&mut t), [5_001]);
@@ -90,8 +92,8 @@ fn new_data_is_the_better_probe() {
 fn one_probe_then_the_timeout() {
     let mut t = five(4);
     expect!(t, ".", seq(4_001), len(1_000), after_ms(300));
-    // §7.3: no second probe; RTO = SRTT + 200 ms (RFC 6298, Linux's floor on the variance) from the probe on, doubled
-    // each time.
+    // §7.3: no second probe; RTO = SRTT + 200 ms (RFC 6298, Linux's floor on the variance) from the probe on,
+    // doubled each time.
     expect!(t, ".", seq(4_001), len(1_000), after_ms(300));
     expect!(t, ".", seq(4_001), len(1_000), after_ms(600));
     assert_eq!(repairs(&t), (3, 2, 1));
@@ -112,13 +114,15 @@ fn without_probes_the_timeout_is_all_there_is() {
 
 #[test]
 fn no_second_probe_leaves_before_the_first_is_judged() {
-    // §7.2: the probe is new data, since the window is full and more is written. It acknowledges nothing by itself.
+    // §7.2: the probe is new data, since the window is full and more is written. It acknowledges nothing by
+    // itself.
     let mut t = established(StackConfig::default(), Offer::EASY);
     t.write(20_000);
     assert_eq!(sent(&mut t).len(), 10);
     expect!(t, ".", seq(10_001), len(1_000), after_ms(202));
-    // An ACK below TLP.end_seq judges nothing (RFC 8985 §7.4), so the timeout comes next. RFC 6298, with the samples
-    // 100 and 202 ms: SRTT is 113 ms, RTTVAR 63 ms, RTO 365 ms from the ACK on (§5.3). A probe would come after 2·SRTT.
+    // An ACK below TLP.end_seq judges nothing (RFC 8985 §7.4), so the timeout comes next. RFC 6298, with the
+    // samples 100 and 202 ms: SRTT is 113 ms, RTTVAR 63 ms, RTO 365 ms from the ACK on (§5.3). A probe would
+    // come after 2·SRTT.
     inject!(t, ".", ack(1_001));
     t.poll();
     t.out.clear();

@@ -1,4 +1,5 @@
-//! ARR: which segments count when they arrive, as far as recovery depends on it. RFC 7323 §4.3 and §5, RFC 5961 §5.
+//! ARR: which segments count when they arrive, as far as recovery depends on it. RFC 7323 §4.3 and §5, RFC
+//! 5961 §5.
 
 use taut_core::{ConnError, Duration};
 

@@ -1,9 +1,9 @@
 //! Loss recovery's behaviour, statement by statement (docs/spec/recovery.md): every test bears the ID of the
 //! statement that it proves.
 //!
-//! One stack, a peer that the test plays, a clock that the test moves, and a congestion control that writes down what it
-//! is told ([`rig`]). Segments are numbered from 0; time is in milliseconds since the connection opened. Expected values
-//! are the formulas of the RFCs, worked out in a comment.
+//! One stack, a peer that the test plays, a clock that the test moves, and a congestion control that writes
+//! down what it is told ([`rig`]). Segments are numbered from 0; time is in milliseconds since the connection
+//! opened. Expected values are the formulas of the RFCs, worked out in a comment.
 //!
 //! ```text
 //!   rto    the timeout and the round trip     rec    scoreboard, states, peers without SACK

@@ -13,8 +13,9 @@ fn ten() -> Rig {
 
 #[test]
 fn prr_01_while_more_is_in_flight_what_leaves_is_in_proportion() {
-    // §6.2: RecoverFS = 10. Of 6 in flight and 3 delivered: ⌈3·5/10⌉ = 2 leave. Then, with 4, 5 and 6 delivered, 7, 7 and 6
-    // in flight before: ⌈20/10⌉ − 2 = 0, ⌈25/10⌉ − 2 = 1, ⌈30/10⌉ − 3 = 0. With 5 in flight, ssthresh is reached.
+    // §6.2: RecoverFS = 10. Of 6 in flight and 3 delivered: ⌈3·5/10⌉ = 2 leave. Then, with 4, 5 and 6
+    // delivered, 7, 7 and 6 in flight before: ⌈20/10⌉ − 2 = 0, ⌈25/10⌉ − 2 = 1, ⌈30/10⌉ − 3 = 0. With 5 in
+    // flight, ssthresh is reached.
     let mut r = ten();
     r.ack(0, &[(1, 4)]);
     assert_eq!((r.sent(), r.info().snd_cwnd), (vec![0, 10], 8));
@@ -26,10 +27,10 @@ fn prr_01_while_more_is_in_flight_what_leaves_is_in_proportion() {
 
 #[test]
 fn prr_02_recover_fs_has_only_what_can_still_be_delivered() {
-    // §6.1. After slow start to 20, segments 12 to 29 are in flight and the path reorders: one more for segment 10, two for
-    // 13 and 14 (REC-12). 13 and 14 are sacked before 12 is
-    // found lost, 25 ms later, at a window of 23: RecoverFS = 18 − 2, ssthresh = 11; 15 in flight. The first
-    // retransmission leaves, then ⌈d·11/16⌉ in all: for d = 1 to 6 that is 1, 2, 3, 3, 4, 5.
+    // §6.1. After slow start to 20, segments 12 to 29 are in flight and the path reorders: one more for
+    // segment 10, two for 13 and 14 (REC-12). 13 and 14 are sacked before 12 is found lost, 25 ms later, at a
+    // window of 23: RecoverFS = 18 − 2, ssthresh = 11; 15 in flight. The first retransmission leaves, then
+    // ⌈d·11/16⌉ in all: for d = 1 to 6 that is 1, 2, 3, 3, 4, 5.
     let mut r = Rig::open(Setup { grows: true, ..Setup::default() });
     r.send(10);
     r.at(100);
@@ -53,8 +54,8 @@ fn prr_02_recover_fs_has_only_what_can_still_be_delivered() {
 
 #[test]
 fn prr_03_below_ssthresh_one_leaves_for_each_that_arrives() {
-    // §6.2. Seven of ten are lost, three arrive: 0 in flight. max(3 − 0, 3) leave. A round trip later one of these arrives,
-    // and una does not advance: max(4 − 3, 1).
+    // §6.2. Seven of ten are lost, three arrive: 0 in flight. max(3 − 0, 3) leave. A round trip later one of
+    // these arrives, and una does not advance: max(4 − 3, 1).
     let mut r = ten();
     r.ack(0, &[(7, 10)]);
     assert_eq!(r.sent(), [0, 1, 2]);
@@ -116,7 +117,8 @@ fn prr_07_at_the_end_the_window_is_ssthresh() {
 
 #[test]
 fn prr_08_what_the_device_refused_has_not_left() {
-    // As in PRR-1, but the device refuses the retransmission at first: it leaves a moment later, and counts once.
+    // As in PRR-1, but the device refuses the retransmission at first: it leaves a moment later, and counts
+    // once.
     let mut r = ten();
     r.inject_unpolled(&Rig::ack_of(0, &[(1, 4)]));
     assert_eq!(r.refuse(), 1_000);

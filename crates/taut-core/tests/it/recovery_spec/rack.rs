@@ -48,8 +48,8 @@ fn needed(r: &mut Rig) -> u64 {
 
 #[test]
 fn rack_01_late_by_a_quarter_of_the_least_round_trip() {
-    // §6.2 steps 4 and 5: two segments sent after segment 0 were delivered after 100 ms; min_RTT/4 = 25 ms more; and
-    // 2 ms of the timer (Linux).
+    // §6.2 steps 4 and 5: two segments sent after segment 0 were delivered after 100 ms; min_RTT/4 = 25 ms
+    // more; and 2 ms of the timer (Linux).
     let mut r = ten(Setup::default());
     r.ack(0, &[(1, 3)]);
     assert_eq!((r.info().lost, r.sent()), (0, vec![]));
@@ -103,8 +103,8 @@ fn rack_03_once_reordering_was_seen_three_segments_need_it_too() {
 
 #[test]
 fn rack_04_the_newest_delivered_segment_gives_the_round_trip() {
-    // Segments 1 to 3 left at 10, and 2 arrived at 110: 100 ms. Segment 0 arrives at 120, after 120 ms, but left before
-    // them. So 1 is late at 10 + 100 + 25, and 2 ms of the timer.
+    // Segments 1 to 3 left at 10, and 2 arrived at 110: 100 ms. Segment 0 arrives at 120, after 120 ms, but
+    // left before them. So 1 is late at 10 + 100 + 25, and 2 ms of the timer.
     let mut r = Rig::open(Setup::default());
     r.send(1);
     r.at(10);
@@ -208,8 +208,8 @@ fn rack_09_of_segments_sent_at_the_same_time_the_lower_is_the_older() {
 
 #[test]
 fn rack_10_an_answer_that_comes_too_soon_is_for_the_original() {
-    // §6.2 step 2: segment 0 is retransmitted at 100 and acknowledged at 110. Were that the retransmission, then 4 to 9,
-    // which left at 0, would be lost: a later segment was delivered.
+    // §6.2 step 2: segment 0 is retransmitted at 100 and acknowledged at 110. Were that the retransmission,
+    // then 4 to 9, which left at 0, would be lost: a later segment was delivered.
     let mut r = ten(Setup::default());
     r.ack(0, &[(1, 4)]);
     assert_eq!(r.sent(), [0]);

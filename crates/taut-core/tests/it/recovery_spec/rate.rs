@@ -32,8 +32,9 @@ fn rate_01_what_was_delivered_while_a_segment_was_under_way() {
 
 #[test]
 fn rate_02_the_interval_is_the_longer_of_sending_and_acknowledging() {
-    // §4.1.2.3: segments leave at 0, 50 and 200; the first is acknowledged at 160, the others at 300. Of the third, 200 ms
-    // from the departure of the first, which was delivered last when it left; and 300 − 160 = 140 ms of ACKs.
+    // §4.1.2.3: segments leave at 0, 50 and 200; the first is acknowledged at 160, the others at 300. Of the
+    // third, 200 ms from the departure of the first, which was delivered last when it left; and 300 − 160 =
+    // 140 ms of ACKs.
     let mut r = Rig::open(Setup::default());
     r.send(1);
     r.at(50);
@@ -61,8 +62,8 @@ fn rate_02_the_interval_is_the_longer_of_sending_and_acknowledging() {
 
 #[test]
 fn rate_03_not_over_less_than_the_least_round_trip() {
-    // §4.1.2.3: such an ACK was for another transmission. 0 to 2 are retransmitted at 100, and one of them is acknowledged
-    // at 110. The interval since segment 9 left is 100 ms; that is enough.
+    // §4.1.2.3: such an ACK was for another transmission. 0 to 2 are retransmitted at 100, and one of them is
+    // acknowledged at 110. The interval since segment 9 left is 100 ms; that is enough.
     let mut r = Rig::open(Setup::default());
     r.send(10);
     r.at(100);
@@ -81,7 +82,8 @@ fn rate_03_not_over_less_than_the_least_round_trip() {
 
 #[test]
 fn rate_04_the_segment_that_left_last_gives_the_sample() {
-    // §4.1.2.3. An ACK covers segments of 0, 50 and 60 ms; the last one counts, with nothing delivered when it left.
+    // §4.1.2.3. An ACK covers segments of 0, 50 and 60 ms; the last one counts, with nothing delivered when
+    // it left.
     let mut r = Rig::open(Setup::default());
     r.send(1);
     r.at(50);
@@ -143,7 +145,8 @@ fn rate_06_limited_by_the_application_until_all_that_was_out_is_delivered() {
 
 #[test]
 fn rate_07_in_flight_and_lost_are_those_of_the_sample() {
-    // §4.1.2.2 and BBR's §5.5.10.2: of segment 3, the fourth of ten: four were in flight with it, and one was lost since.
+    // §4.1.2.2 and BBR's §5.5.10.2: of segment 3, the fourth of ten: four were in flight with it, and one was
+    // lost since.
     let mut r = Rig::open(Setup::default());
     r.send(10);
     r.at(100);

@@ -15,7 +15,8 @@ fn ten(setup: Setup) -> Rig {
 
 #[test]
 fn rec_01_the_third_segment_above_a_hole_begins_recovery() {
-    // RFC 5681 §3.2, RFC 6675 §5. Until then new data leaves in the place of what arrived, and cwnd stays (RFC 3042).
+    // RFC 5681 §3.2, RFC 6675 §5. Until then new data leaves in the place of what arrived, and cwnd stays
+    // (RFC 3042).
     let mut r = ten(Setup::default());
     r.queue(5);
     r.ack(0, &[(1, 2)]);
@@ -110,7 +111,8 @@ fn rec_07_without_sack_the_third_duplicate_and_each_partial_ack_show_a_hole() {
     // Not all that was out is acknowledged: the next one is missing too.
     r.ack(3, &[]);
     assert_eq!((r.sent(), r.info().ca_state), (vec![3], "recovery"));
-    // Nine are out. Of eight announced arrivals, two are among the three acknowledged, and one segment is lost: 9 − 6 − 1.
+    // Nine are out. Of eight announced arrivals, two are among the three acknowledged, and one segment is
+    // lost: 9 − 6 − 1.
     assert_eq!(r.last().in_flight, 2);
     assert_eq!(r.notes().reductions, [Signal::Loss]);
 }
@@ -172,7 +174,8 @@ fn rec_10_a_loss_while_the_window_comes_down_reduces_no_more() {
 
 #[test]
 fn rec_11_what_was_sacked_and_is_not_acknowledged_is_given_up() {
-    // RFC 2018 §8. The ACK ends at data that was sacked; it may be an old one, so SRTT/2 = 50 ms pass first (Linux).
+    // RFC 2018 §8. The ACK ends at data that was sacked; it may be an old one, so SRTT/2 = 50 ms pass first
+    // (Linux).
     let mut r = ten(Setup::default());
     r.ack(0, &[(1, 10)]);
     assert_eq!(r.sent(), [0]);

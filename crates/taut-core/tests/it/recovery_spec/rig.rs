@@ -189,9 +189,9 @@ impl Rig {
         Self { trace, notes, opened, written: 0 }
     }
 
-    /// The same on a link that holds packets until their departure. Ten segments, which are not spaced, left at 0 and were
-    /// acknowledged after one round trip, which is now. The next segment departs at 500 ms, and those after it `gap_ms`
-    /// apart.
+    /// The same on a link that holds packets until their departure. Ten segments, which are not spaced, left
+    /// at 0 and were acknowledged after one round trip, which is now. The next segment departs at 500 ms, and
+    /// those after it `gap_ms` apart.
     pub(crate) fn paced(setup: Setup, gap_ms: u64) -> Self {
         let rtt_ms = setup.rtt_ms;
         let mut r = Self::open(setup);
@@ -278,7 +278,8 @@ impl Rig {
         self.written
     }
 
-    /// The peer has everything below segment `upto`, and these segments above: first and the one after the last.
+    /// The peer has everything below segment `upto`, and these segments above: first and the one after the
+    /// last.
     pub(crate) fn ack(&mut self, upto: u32, sack: &[(u32, u32)]) {
         self.trace.inject(&Self::ack_of(upto, sack));
     }

@@ -109,8 +109,8 @@ fn rto_02_the_first_measurement() {
 
 #[test]
 fn rto_03_further_measurements() {
-    // §2.3 with R' = 180 after R = 100: RTTVAR = 3/4·50 + 1/4·|100 − 180| = 57.5, then SRTT = 7/8·100 + 1/8·180 = 110;
-    // RTO = 110 + 4·57.5.
+    // §2.3 with R' = 180 after R = 100: RTTVAR = 3/4·50 + 1/4·|100 − 180| = 57.5, then SRTT = 7/8·100 +
+    // 1/8·180 = 110; RTO = 110 + 4·57.5.
     let mut r = measured(100);
     r.send(1);
     r.at(180);
@@ -136,10 +136,11 @@ fn rto_04_a_round_trip_that_becomes_shorter() {
 
 #[test]
 fn rto_05_the_variation_of_the_timeout_falls_once_a_round_trip() {
-    // R = 400, then three times 480. RTTVAR: 200, 170, 145, 124.0625; SRTT: 400, 410, 418.75, 426.40625 (RTO-3). The first
-    // ends the round of the handshake, in which 4·RTTVAR was 800. The second is of the round that ends with segment 1,
-    // as nothing beyond it is sent. The third is of the next; the most in the round before it was 4·145 = 580, so the
-    // term falls by a quarter of the difference: 800 − (800 − 580)/4 = 745.
+    // R = 400, then three times 480. RTTVAR: 200, 170, 145, 124.0625; SRTT: 400, 410, 418.75, 426.40625
+    // (RTO-3). The first ends the round of the handshake, in which 4·RTTVAR was 800. The second is of the
+    // round that ends with segment 1, as nothing beyond it is sent. The third is of the next; the most in the
+    // round before it was 4·145 = 580, so the term falls by a quarter of the difference: 800 − (800 − 580)/4
+    // = 745.
     let mut r = measured(400);
     r.send(2);
     r.at(480);
@@ -266,8 +267,9 @@ fn rto_10_the_timer_is_the_heads() {
 
 #[test]
 fn rto_11_the_timer_waits_while_what_was_sent_before_the_head_arrives() {
-    // Linux. As in RTO-10 until 200 ms. At 350 segment 4 arrives, which left before the head was retransmitted: SRTT =
-    // 112.5 + 237.5/8 = 142.1875, RTTVAR = 62.5 + (237.5 − 62.5)/4 = 106.25, RTO = 567.1875 from then on.
+    // Linux. As in RTO-10 until 200 ms. At 350 segment 4 arrives, which left before the head was
+    // retransmitted: SRTT = 112.5 + 237.5/8 = 142.1875, RTTVAR = 62.5 + (237.5 − 62.5)/4 = 106.25, RTO =
+    // 567.1875 from then on.
     let mut r = measured(100);
     r.send(5);
     r.at(200);
@@ -276,8 +278,8 @@ fn rto_11_the_timer_waits_while_what_was_sent_before_the_head_arrives() {
     r.at(350);
     r.ack(0, &[(1, 5)]);
     assert_eq!(r.next_sent(), (0, 917));
-    // One that left in the same instant as the head does not restart it: the peer could have answered for both. (At 290
-    // ms a reordering window of 25 ms, and 2 for its timer, would end after the timeout.)
+    // One that left in the same instant as the head does not restart it: the peer could have answered for
+    // both. (At 290 ms a reordering window of 25 ms, and 2 for its timer, would end after the timeout.)
     let mut r = measured(100);
     r.send(5);
     r.at(290);
@@ -287,8 +289,8 @@ fn rto_11_the_timer_waits_while_what_was_sent_before_the_head_arrives() {
 
 #[test]
 fn rto_12_a_timeout_marks_lost_what_was_sent_a_round_trip_ago() {
-    // RFC 8985 §6.3 (Linux: without the reordering window). RACK.rtt is 100 ms, and the timeout comes 300 ms after the
-    // ACK, at 400. Segments 1 to 4 left at 0, 5 at 300 and 6 at 301.
+    // RFC 8985 §6.3 (Linux: without the reordering window). RACK.rtt is 100 ms, and the timeout comes 300 ms
+    // after the ACK, at 400. Segments 1 to 4 left at 0, 5 at 300 and 6 at 301.
     let mut r = measured(100);
     r.send(5);
     r.at(100);
@@ -299,7 +301,8 @@ fn rto_12_a_timeout_marks_lost_what_was_sent_a_round_trip_ago() {
     r.send(1);
     assert_eq!(r.next_sent(), (1, 400));
     assert_eq!((r.info().lost, r.info().unacked), (5, 6));
-    // RFC 5681 §3.1: the loss window is one segment, and here a second one for the segment that is still under way.
+    // RFC 5681 §3.1: the loss window is one segment, and here a second one for the segment that is still
+    // under way.
     assert_eq!(r.info().snd_cwnd, 2);
 }
 
@@ -335,8 +338,9 @@ fn rto_13_none_for_what_a_recovery_reduced_for() {
 
 #[test]
 fn rto_13_another_for_data_past_the_recovery_point() {
-    // Without SACK, Recovery lasts until something beyond the recovery point is acknowledged (RFC 6582 §3.2), here beyond
-    // segment 9. What was sent after it is another window of data, for which nothing was reduced yet.
+    // Without SACK, Recovery lasts until something beyond the recovery point is acknowledged (RFC 6582 §3.2),
+    // here beyond segment 9. What was sent after it is another window of data, for which nothing was reduced
+    // yet.
     let mut r = Rig::open(Setup::without_sack());
     r.send(10);
     r.at(100);
@@ -385,12 +389,14 @@ fn given_up_over(rtt_ms: u64, config: StackConfig, user_timeout: Option<Duration
 
 #[test]
 fn rto_14_a_peer_that_does_not_answer_is_given_up() {
-    // RFC 9293 §3.8.3 (R2). tcp_retries2 = 3: three retransmissions, and the fourth timeout ends it: 300 · (1 + 2 + 4 + 8).
+    // RFC 9293 §3.8.3 (R2). tcp_retries2 = 3: three retransmissions, and the fourth timeout ends it: 300 · (1
+    // + 2 + 4 + 8).
     let config = StackConfig::default().with(|config| config.tcp.retries2 = 3);
     assert_eq!(given_up_at(config, None), 4_500);
     // Linux's default of 15: 300 ms doubled up to 153.6 s, which becomes 120 s. 300 · (2⁹ − 1) + 7 · 120 000.
     assert_eq!(given_up_at(StackConfig::default(), None), 300 * 511 + 7 * 120_000);
-    // TCP_USER_TIMEOUT (RFC 9293 §3.9.1): that long after the first timeout, whenever the next one is (Linux).
+    // TCP_USER_TIMEOUT (RFC 9293 §3.9.1): that long after the first timeout, whenever the next one is
+    // (Linux).
     assert_eq!(given_up_at(StackConfig::default(), Some(Duration::from_secs(1))), 300 + 1_000);
     assert_eq!(given_up_at(StackConfig::default(), Some(Duration::from_secs(30))), 300 + 30_000);
 }
@@ -423,7 +429,8 @@ fn rto_15_a_closed_window_that_is_answered_is_no_dead_peer() {
         assert_eq!((segment, r.repairs().1), (1, n));
         r.inject(&closed(1));
     }
-    // The next comes 120 s after that answer, which is still one; then three more, and the fourth ends it (RTO-14).
+    // The next comes 120 s after that answer, which is still one; then three more, and the fourth ends it
+    // (RTO-14).
     while !r.has_failed() && r.repairs().1 <= 15 + 1 + 4 {
         let limit = r.now + Duration::from_secs(1_000);
         assert!(r.step(limit), "a timer runs until the end");
@@ -473,8 +480,8 @@ fn rto_20_the_timer_begins_when_the_head_departs() {
     let mut r = Rig::paced(Setup::default(), 500);
     r.send(1);
     assert_eq!(r.next_sent(), (10, 800));
-    // §5.3: at 600 ms the next head has not departed. Its timeout is at 1000 + 300; the retransmission departs at 1500, and
-    // the next timeout is 2·300 after that.
+    // §5.3: at 600 ms the next head has not departed. Its timeout is at 1000 + 300; the retransmission
+    // departs at 1500, and the next timeout is 2·300 after that.
     let mut r = Rig::paced(Setup::default(), 500);
     r.send(2);
     r.at(600);
@@ -490,9 +497,9 @@ fn rto_20_the_timer_begins_when_the_head_departs() {
 
 #[test]
 fn rto_20_also_when_it_is_retransmitted() {
-    // Segments 10 to 19 depart at 500, 550, … 950, the next one at 1000. At 760, 11 to 13
-    // are sacked, so 10 leaves again at 1000: R' = 760 − 550 = 210, SRTT = 100 + 110/8 = 113.75, RTTVAR = 37.5 + (110 −
-    // 37.5)/4 = 55.625. At 770, 14 arrives, which departed before that (RTO-11): R' = 70, SRTT = 113.75 − 43.75/8 =
+    // Segments 10 to 19 depart at 500, 550, … 950, the next one at 1000. At 760, 11 to 13 are sacked, so 10
+    // leaves again at 1000: R' = 760 − 550 = 210, SRTT = 100 + 110/8 = 113.75, RTTVAR = 37.5 + (110 − 37.5)/4
+    // = 55.625. At 770, 14 arrives, which departed before that (RTO-11): R' = 70, SRTT = 113.75 − 43.75/8 =
     // 108.28, and RTTVAR falls, but the timeout's term stays (RTO-5): 1000 + 108.28 + 222.5.
     let mut r = Rig::paced(Setup::default(), 50);
     r.send(10);
@@ -524,7 +531,8 @@ fn rto_21_the_wait_for_the_departure_is_no_part_of_the_round_trip() {
 
 #[test]
 fn rto_22_the_losses_of_a_timeout_are_reported_with_it() {
-    // Congestion control that counts lost segments needs them before it hears of the timeout, not after the next ACK.
+    // Congestion control that counts lost segments needs them before it hears of the timeout, not after the
+    // next ACK.
     let mut r = Rig::open(Setup::default());
     r.send(3);
     assert_eq!(r.next_sent(), (0, 300));

@@ -34,8 +34,8 @@ fn tlp_02_a_lone_segment_may_wait_for_a_delayed_ack() {
 
 #[test]
 fn tlp_03_not_later_than_the_timeout_which_then_begins_anew() {
-    // §7.2: 2·100 + 200 is more than the RTO of 300. §7.3: the timeout comes an RTO after the probe, and there is no
-    // second probe.
+    // §7.2: 2·100 + 200 is more than the RTO of 300. §7.3: the timeout comes an RTO after the probe, and
+    // there is no second probe.
     let mut r = Rig::open(Setup::with_probes());
     r.send(1);
     assert_eq!((r.next_sent(), r.repairs()), ((0, 300), (1, 0, 1)));
@@ -131,8 +131,8 @@ fn tlp_07_a_probe_that_arrived_twice_was_needless() {
 
 #[test]
 fn tlp_08_no_second_probe_before_the_first_is_judged() {
-    // §7.2. The probe is new data at 202; the ACK of segment 0 does not reach its end. R' = 302: SRTT = 125.25, RTTVAR =
-    // 50 + (202 − 50)/4 = 88: the RTO of 477.25 ms comes next.
+    // §7.2. The probe is new data at 202; the ACK of segment 0 does not reach its end. R' = 302: SRTT =
+    // 125.25, RTTVAR = 50 + (202 − 50)/4 = 88: the RTO of 477.25 ms comes next.
     let mut r = Rig::open(Setup::with_probes());
     r.send(10);
     r.queue(1);
@@ -144,7 +144,8 @@ fn tlp_08_no_second_probe_before_the_first_is_judged() {
 
 #[test]
 fn tlp_09_the_answer_to_a_probe_shows_what_is_missing() {
-    // §7.1: 7 and 8 left before what is sacked, and 25 ms ago; a round trip later they are retransmitted without a timeout.
+    // §7.1: 7 and 8 left before what is sacked, and 25 ms ago; a round trip later they are retransmitted
+    // without a timeout.
     let mut r = tail(7);
     assert_eq!(r.next_sent(), (9, 302));
     r.at(402);
@@ -154,13 +155,15 @@ fn tlp_09_the_answer_to_a_probe_shows_what_is_missing() {
 
 #[test]
 fn tlp_11_after_the_departure() {
-    // §7.2. R = 400 ms. At 900 segment 10 is acknowledged; 11 departs at 1000: the probe is 2·400 + 200 ms later.
+    // §7.2. R = 400 ms. At 900 segment 10 is acknowledged; 11 departs at 1000: the probe is 2·400 + 200 ms
+    // later.
     let mut r = Rig::paced(Setup { rtt_ms: 400, ..Setup::with_probes() }, 500);
     r.send(2);
     r.at(900);
     r.ack(11, &[]);
     assert_eq!((r.next_sent(), r.repairs()), ((11, 2_000), (1, 0, 1)));
-    // §7.3. R = 100 ms: as in TLP-3, 300 ms after 500. The probe departs at 1000, and the timeout is 300 ms later.
+    // §7.3. R = 100 ms: as in TLP-3, 300 ms after 500. The probe departs at 1000, and the timeout is 300 ms
+    // later.
     let mut r = Rig::paced(Setup::with_probes(), 500);
     r.send(1);
     assert_eq!((r.next_sent(), r.repairs()), ((10, 800), (1, 0, 1)));
@@ -180,7 +183,8 @@ fn tlp_12_an_ack_of_nothing_new_does_not_put_it_off() {
 
 #[test]
 fn tlp_13_what_it_repaired_while_the_window_is_being_reduced_costs_nothing_more() {
-    // §7.4.2: one reduction a round trip. That of CWR goes on until something beyond its high_seq is acknowledged.
+    // §7.4.2: one reduction a round trip. That of CWR goes on until something beyond its high_seq is
+    // acknowledged.
     let mut r = tail(7);
     assert_eq!(r.next_sent(), (9, 302));
     r.send(1);
@@ -195,8 +199,8 @@ fn tlp_13_what_it_repaired_while_the_window_is_being_reduced_costs_nothing_more(
 
 #[test]
 fn tlp_06_the_reduction_of_a_probe_is_not_undone() {
-    // §7.4.2 is certain of the loss. Segment 0 was retransmitted in a recovery that is over, and 11 by the probe; D-SACKs for both
-    // come after all.
+    // §7.4.2 is certain of the loss. Segment 0 was retransmitted in a recovery that is over, and 11 by the
+    // probe; D-SACKs for both come after all.
     let mut r = Rig::open(Setup::with_probes());
     r.send(10);
     r.at(100);

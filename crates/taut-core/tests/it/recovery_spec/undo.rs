@@ -41,7 +41,8 @@ fn undo_01_a_timestamp_from_before_the_retransmission_undoes_a_timeout() {
     r.ack_echo(1, &[], original);
     assert_eq!((window(&mut r), r.sent()), ((10, u32::MAX, 0, "open"), vec![]));
     assert_eq!((r.stack.counters().tcp_loss_undo, r.notes().undone), (1, 1));
-    // The retransmission left in the 300th millisecond. Its own echo says nothing; one of a millisecond before does.
+    // The retransmission left in the 300th millisecond. Its own echo says nothing; one of a millisecond
+    // before does.
     for (back, undone) in [(0, 0), (1, 1)] {
         let (mut r, _) = timed_out(Setup::with_timestamps());
         let again = r.last_tsval;
@@ -115,8 +116,8 @@ fn undo_05_it_happens_once_and_the_next_loss_counts() {
 
 #[test]
 fn undo_06_what_f_rto_began_ends_with_it() {
-    // Segment 0 is acknowledged by the echo of its retransmission, so F-RTO sends new data and nothing else; then the echo
-    // of an original undoes the timeout. Losses are repaired again from then on.
+    // Segment 0 is acknowledged by the echo of its retransmission, so F-RTO sends new data and nothing else;
+    // then the echo of an original undoes the timeout. Losses are repaired again from then on.
     let setup = Setup { timestamps: true, grows: true, ..Setup::with_frto() };
     let (mut r, original) = timed_out(setup);
     r.queue(12);
@@ -134,8 +135,9 @@ fn undo_06_what_f_rto_began_ends_with_it() {
 
 #[test]
 fn undo_07_the_timeouts_before_it_do_not_count_towards_giving_up() {
-    // RTO-14: with tcp_retries2 = 1, the second timeout in a row ends the connection; with a user timeout, 2 s after the
-    // first. A sacked original shows that the one at 300 ms was spurious, although nothing was acknowledged.
+    // RTO-14: with tcp_retries2 = 1, the second timeout in a row ends the connection; with a user timeout, 2
+    // s after the first. A sacked original shows that the one at 300 ms was spurious, although nothing was
+    // acknowledged.
     for user_timeout in [None, Some(Duration::from_secs(2))] {
         let (mut r, _) = timed_out(Setup::with_frto().with(|config| config.tcp.retries2 = 1));
         let now = r.now;
@@ -163,8 +165,9 @@ fn undo_07_the_timeouts_before_it_do_not_count_towards_giving_up() {
 
 #[test]
 fn undo_08_what_was_retransmitted_is_watched_on() {
-    // 0 and 1 are retransmitted at 100 and found lost again at 200. Before they leave once more, an old echo shows that 0
-    // arrived long ago, and undoes the reduction. Segment 1 is late again 25 ms later: reordering was seen.
+    // 0 and 1 are retransmitted at 100 and found lost again at 200. Before they leave once more, an old echo
+    // shows that 0 arrived long ago, and undoes the reduction. Segment 1 is late again 25 ms later:
+    // reordering was seen.
     let mut r = Rig::open(Setup::with_timestamps());
     r.send(10);
     let original = r.last_tsval;

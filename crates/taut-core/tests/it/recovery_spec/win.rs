@@ -41,8 +41,8 @@ fn win_02_retransmissions_stay_in_the_window_but_for_the_head() {
 
 #[test]
 fn win_03_a_window_that_is_not_used_falls_half_way_in_each_rto() {
-    // RFC 2861 §3.1 (Linux: tcp_cwnd_application_limited). Of 40 segments five are used for an RTO of 300 ms. The part that
-    // was used counts as the initial window, ten: (40 + 10)/2, (25 + 10)/2.
+    // RFC 2861 §3.1 (Linux: tcp_cwnd_application_limited). Of 40 segments five are used for an RTO of 300 ms.
+    // The part that was used counts as the initial window, ten: (40 + 10)/2, (25 + 10)/2.
     let mut r = Rig::open(Setup { grows: true, ..Setup::default() });
     r.send(10);
     r.at(100);
@@ -58,6 +58,7 @@ fn win_03_a_window_that_is_not_used_falls_half_way_in_each_rto() {
         r.at(300 + n * 100);
         r.ack(35 + 5 * n as u32, &[]);
     }
-    // It was the limit until 100 ms, when the twenty left. Each write is a chance to see that an RTO has passed.
+    // It was the limit until 100 ms, when the twenty left. Each write is a chance to see that an RTO has
+    // passed.
     assert_eq!(cwnds, [40, 40, 25, 25, 25, 17, 17, 17, 13]);
 }

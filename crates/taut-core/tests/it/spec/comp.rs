@@ -482,9 +482,9 @@ fn comp_10_ack_before_completion_then_a_small_write() {
     assert_eq!(rig.count("TcpExtTCPAutoCorking"), 0);
 }
 
-/// 16 KiB of send buffer at first and 128 MiB at most, a peer's window of 60 MiB, and a path of 20 ms that delivers
-/// `segments` each round trip, while the application writes whatever fits. After `rounds` of that, in a slow start that only
-/// a loss would end: Reno's.
+/// 16 KiB of send buffer at first and 128 MiB at most, a peer's window of 60 MiB, and a path of 20 ms that
+/// delivers `segments` each round trip, while the application writes whatever fits. After `rounds` of that,
+/// in a slow start that only a loss would end: Reno's.
 fn bulk_over(segments: u64, rounds: u32) -> Rig {
     let rtt = Duration::from_millis(20);
     let options = ConnOptions { congestion: Some(Algorithm::reno()), ..ConnOptions::default() };
@@ -502,8 +502,8 @@ fn bulk_over(segments: u64, rounds: u32) -> Rig {
     rig
 }
 
-/// A window that nothing limits: each round trip delivers 100 segments, and slow start adds 100 to it. Two windows of
-/// 2304 bytes a segment would be 46 MB; the path holds 145 kB.
+/// A window that nothing limits: each round trip delivers 100 segments, and slow start adds 100 to it. Two
+/// windows of 2304 bytes a segment would be 46 MB; the path holds 145 kB.
 #[test]
 fn comp_11_the_buffer_does_not_follow_a_window_beyond_what_the_path_holds() {
     let mut rig = bulk_over(100, 100);
@@ -512,8 +512,8 @@ fn comp_11_the_buffer_does_not_follow_a_window_beyond_what_the_path_holds() {
     assert_eq!(info.sndbuf, 4 << 20, "Linux's maximum of tcp_wmem");
 }
 
-/// A path that delivers all there is: the buffer has room for two windows beyond Linux's maximum too, so that slow start
-/// goes on.
+/// A path that delivers all there is: the buffer has room for two windows beyond Linux's maximum too, so that
+/// slow start goes on.
 #[test]
 fn comp_12_the_buffer_follows_a_window_that_the_path_holds() {
     let mut rig = bulk_over(u32::MAX.into(), 10);
@@ -523,8 +523,8 @@ fn comp_12_the_buffer_follows_a_window_that_the_path_holds() {
     assert!(info.sndbuf >= 2 * info.snd_cwnd * 2_304 / 2, "{} for {}", info.sndbuf, info.snd_cwnd);
 }
 
-/// The buffer has reached what the path allows. The peer has segments behind a hole: they have left the path, and the
-/// buffer grows by their memory, so that they are not in the way of new data.
+/// The buffer has reached what the path allows. The peer has segments behind a hole: they have left the path,
+/// and the buffer grows by their memory, so that they are not in the way of new data.
 #[test]
 fn comp_13_what_the_peer_has_behind_a_hole_is_not_in_the_path() {
     let mut rig = bulk_over(100, 100);

@@ -206,7 +206,8 @@ fn lowat_09_a_third_of_the_buffer_must_be_free() {
     assert_eq!((rig.info().wmem_queued, rig.writable()), (58_028, false));
 }
 
-/// The mark follows the rate, and the path has just delivered `segments` in a round trip of 20 ms. The device is asleep.
+/// The mark follows the rate, and the path has just delivered `segments` in a round trip of 20 ms. The device
+/// is asleep.
 fn by_rate(segments: u32, options: ConnOptions) -> Rig {
     by_rate_with(Setup::default(), segments, options)
 }
@@ -294,8 +295,8 @@ fn lowat_12_a_set_buffer_or_option_has_no_such_mark() {
     }
 }
 
-/// The peer lacks the first segment of a flight and gets everything else. As data piles up behind it, the mark shrinks by as
-/// much, as far as 64 KiB and 500 µs of the rate.
+/// The peer lacks the first segment of a flight and gets everything else. As data piles up behind it, the
+/// mark shrinks by as much, as far as 64 KiB and 500 µs of the rate.
 #[test]
 fn lowat_13_the_mark_gives_way_to_data_behind_a_hole() {
     const RTT: Duration = Duration::from_millis(20);
@@ -334,8 +335,9 @@ fn lowat_13_the_mark_gives_way_to_data_behind_a_hole() {
     assert!(u64::from(info.notsent_lowat).abs_diff(usual) <= 2, "{} for {usual}", info.notsent_lowat);
 }
 
-/// A connection that delivers 400 segments in 20 ms, with as many in flight, and an application that was woken and writes
-/// `late` after that. Returns the mark and what the formulas of LOWAT-11 and 14 take: the rate and the bytes in flight.
+/// A connection that delivers 400 segments in 20 ms, with as many in flight, and an application that was
+/// woken and writes `late` after that. Returns the mark and what the formulas of LOWAT-11 and 14 take: the
+/// rate and the bytes in flight.
 fn mark_of_a_late_one(late: Duration, is_acked: bool) -> (u64, u64, u64) {
     let mut rig = by_rate(400, ConnOptions::default());
     rig.fill();
@@ -363,7 +365,8 @@ fn lowat_14_the_mark_lasts_for_a_late_application() {
         let late = 65_536 + rate * 3 * late_ms / 2_000;
         let room = (2 * (rate / 50) + 393_216).saturating_sub(unacked);
         let wanted = if late_ms > 4 { usual.max(late.min(room)) } else { usual };
-        // Microseconds are odd, so that a time may be one longer; rates of bytes per microsecond are rounded down.
+        // Microseconds are odd, so that a time may be one longer; rates of bytes per microsecond are rounded
+        // down.
         assert!(mark.abs_diff(wanted) <= rate / 100_000, "{mark} for {wanted}, {late_ms} ms late");
         (lasts, bounded) = (lasts | (wanted == late), bounded | (wanted == room));
     }
@@ -378,8 +381,8 @@ fn lowat_14_an_application_that_was_away_is_not_waited_for() {
     assert!(unacked <= MSS && mark.abs_diff(usual) <= 2, "{mark} for {usual}");
 }
 
-/// The longest pause of an application that goes on writing, from one write to the next, counts like the first; once it
-/// has found no room, no time counts.
+/// The longest pause of an application that goes on writing, from one write to the next, counts like the
+/// first; once it has found no room, no time counts.
 #[test]
 fn lowat_14_pauses_between_writes_count_until_there_is_no_room() {
     let mut rig = by_rate(400, ConnOptions::default());
@@ -401,8 +404,9 @@ fn lowat_14_pauses_between_writes_count_until_there_is_no_room() {
     assert_eq!(mark(&mut rig), full, "it was refused, and not woken since");
 }
 
-/// A window as large as the buffer is in flight and nothing unsent: the ACKs free the buffer, segment by segment. Above
-/// 4 MiB room for the mark is enough, below a third of the buffer must be free, half as much as is queued (LOWAT-9).
+/// A window as large as the buffer is in flight and nothing unsent: the ACKs free the buffer, segment by
+/// segment. Above 4 MiB room for the mark is enough, below a third of the buffer must be free, half as much
+/// as is queued (LOWAT-9).
 #[test]
 fn lowat_15_room_for_the_mark_is_room_enough_in_a_large_buffer() {
     const RTT: Duration = Duration::from_millis(20);

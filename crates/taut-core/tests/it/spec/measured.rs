@@ -75,8 +75,8 @@ fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_pacing_rat
         let segs = rig.held().iter().map(|&name| rig.sent[name].segs).max();
         assert_eq!(segs, Some(((rate >> 10) / MSS).max(2)), "{rate} B/s");
     }
-    // TCP_TX_DELAY holds packets below TCP on purpose: twice the bytes of that time are added, with 2^20 for a million.
-    // Linux: `tcp_small_queue_check`.
+    // TCP_TX_DELAY holds packets below TCP on purpose: twice the bytes of that time are added, with 2^20 for
+    // a million. Linux: `tcp_small_queue_check`.
     let mut rig = measured(LinkCaps::plain(1_500)).open();
     rig.limit_rate(500_000);
     rig.set(SetOption::TxDelay(millis(10)));

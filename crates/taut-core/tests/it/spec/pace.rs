@@ -106,8 +106,8 @@ fn pace_02_a_pacing_link_takes_over() {
     assert_eq!(rig.count("TautPacingBlocked"), 0);
 }
 
-/// A link that paces needs no thread that wakes up in time: the stamp of a packet that it takes 5 ms late is followed by half a
-/// gap (PACE-4), and no burst.
+/// A link that paces needs no thread that wakes up in time: the stamp of a packet that it takes 5 ms late is
+/// followed by half a gap (PACE-4), and no burst.
 #[test]
 fn pace_02_lateness_of_a_thread_is_not_made_good_there() {
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
@@ -427,8 +427,8 @@ fn limited_to(rate: u64) -> Rig {
     rig
 }
 
-/// The timer is late by 0 to 10 ms each time, at rates of which that is one packet to a hundred; the device and the
-/// peer answer at once.
+/// The timer is late by 0 to 10 ms each time, at rates of which that is one packet to a hundred; the device
+/// and the peer answer at once.
 #[test]
 fn pace_12_a_late_timer_costs_no_rate() {
     for rate in [125_000, 1_250_000, 12_500_000] {
@@ -453,8 +453,9 @@ fn pace_12_a_late_timer_costs_no_rate() {
     }
 }
 
-/// Packets of one segment. The timer is late each time by the same 0 to 10 ms: what leaves then is what the rate allows in
-/// that time, and the packet that was due. Once the window is open, an exact timer sends one packet a gap.
+/// Packets of one segment. The timer is late each time by the same 0 to 10 ms: what leaves then is what the
+/// rate allows in that time, and the packet that was due. Once the window is open, an exact timer sends one
+/// packet a gap.
 #[test]
 fn pace_17_a_burst_is_what_lateness_forces() {
     for rate in [125_000, 1_250_000, 12_500_000] {
@@ -490,7 +491,8 @@ fn pace_13_a_stall_is_not_made_good() {
     let mut rig = limited_to(RATE);
     rig.write(200 * MSS);
     rig.news();
-    // 10 ms at 1.25 MB/s are 8.6 packets: the one that is due, and eight of those gaps until the clock is ahead.
+    // 10 ms at 1.25 MB/s are 8.6 packets: the one that is due, and eight of those gaps until the clock is
+    // ahead.
     assert_eq!(fire_late(&mut rig, millis(500)), 9 * MSS);
     assert_eq!(fire_late(&mut rig, micros(0)), MSS);
 }
@@ -510,8 +512,8 @@ fn pace_14_only_time_that_was_waited_for_is_made_good() {
     assert_eq!(times(&rig, first), [start, start + GAP / 2]);
 }
 
-/// The timer is 0 to 1 ms late, and after each packet the thread has no processor for 0.2 ms, after every fourth for 3 ms:
-/// 0.9 ms in the mean, and the gap is 1.16 ms, so the rate can be kept.
+/// The timer is 0 to 1 ms late, and after each packet the thread has no processor for 0.2 ms, after every
+/// fourth for 3 ms: 0.9 ms in the mean, and the gap is 1.16 ms, so the rate can be kept.
 #[test]
 fn pace_19_time_lost_between_two_packets_costs_no_rate() {
     let mut rig = limited_to(RATE);
@@ -538,8 +540,8 @@ fn pace_19_time_lost_between_two_packets_costs_no_rate() {
     assert!((0.99..=1.01).contains(&share), "{share} of the rate");
 }
 
-/// After idleness the first packet leaves at once, the next half a gap later (PACE-5). The thread has no processor for 5 ms:
-/// 0.58, 1.74, 2.90 and 4.05 ms have come by then.
+/// After idleness the first packet leaves at once, the next half a gap later (PACE-5). The thread has no
+/// processor for 5 ms: 0.58, 1.74, 2.90 and 4.05 ms have come by then.
 #[test]
 fn pace_19_also_behind_the_first_packet() {
     let (mut rig, _) = past_the_free_ones();
@@ -586,8 +588,8 @@ fn pace_20_time_in_which_the_link_holds_is_not_made_good() {
     assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
 }
 
-/// What an earlier late timer was worth is forgotten once it was made good, also if no timer fires again: writes at the moments
-/// of departure take the next packets along.
+/// What an earlier late timer was worth is forgotten once it was made good, also if no timer fires again:
+/// writes at the moments of departure take the next packets along.
 #[test]
 fn pace_20_an_earlier_late_timer_is_worth_nothing() {
     let mut rig = limited_to(RATE);
@@ -609,8 +611,8 @@ fn pace_20_an_earlier_late_timer_is_worth_nothing() {
     assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
 }
 
-/// The timer is 5 ms late, so five packets are due. The small queue lets two through at a time, each pair takes 0.2 ms in the
-/// device: the sixth departs at its time.
+/// The timer is 5 ms late, so five packets are due. The small queue lets two through at a time, each pair
+/// takes 0.2 ms in the device: the sixth departs at its time.
 #[test]
 fn pace_23_a_small_queue_between_late_packets_costs_no_rate() {
     let mut rig = limited_to(RATE);
@@ -650,8 +652,8 @@ fn pace_24_a_slow_flow_has_two_packets_after_a_stall() {
     }
 }
 
-/// A thread that has no processor for 90 ms between two packets of a burst has stalled as one whose timer is so late
-/// (PACE-16): 10 ms are made good, and the flight is no measurement.
+/// A thread that has no processor for 90 ms between two packets of a burst has stalled as one whose timer is
+/// so late (PACE-16): 10 ms are made good, and the flight is no measurement.
 #[test]
 fn pace_21_a_stall_between_two_packets() {
     let near = |rate: u64, expected: u64| rate.abs_diff(expected) * 100 <= expected;
@@ -681,8 +683,9 @@ fn pace_21_a_stall_between_two_packets() {
     assert!(near(rig.info().delivery_rate, RATE), "after: {}", rig.info().delivery_rate);
 }
 
-/// The timer is 8 ms late, and two packets of the seven that are due are there: 8 - 2 · 1.16 = 5.7 ms are left. More comes 3 ms
-/// later: five packets take 5.8 ms. After more than 10 ms nothing is left but half a gap.
+/// The timer is 8 ms late, and two packets of the seven that are due are there: 8 - 2 · 1.16 = 5.7 ms are
+/// left. More comes 3 ms later: five packets take 5.8 ms. After more than 10 ms nothing is left but half a
+/// gap.
 #[test]
 fn pace_22_a_writer_that_is_late_too() {
     for (later_ms, leave) in [(3, 5), (9, 5), (16, 1), (1_000, 1)] {
@@ -697,7 +700,8 @@ fn pace_22_a_writer_that_is_late_too() {
     }
 }
 
-/// Timers that are 0, 101 µs, 2 ms, 10 ms, 11 ms and 60 ms late: each counts in every counter whose bound it exceeds.
+/// Timers that are 0, 101 µs, 2 ms, 10 ms, 11 ms and 60 ms late: each counts in every counter whose bound it
+/// exceeds.
 #[test]
 fn pace_15_lateness_is_counted() {
     let mut rig = limited_to(RATE);
@@ -719,8 +723,8 @@ fn pace_15_lateness_is_counted() {
     assert_eq!(rig.stack.conn(id).unwrap().report(now).lateness.most, millis(60));
 }
 
-/// Lets the pacing timer fire in time `rounds` times, with nine packets in flight: each departure brings the ACK of the
-/// packet before those.
+/// Lets the pacing timer fire in time `rounds` times, with nine packets in flight: each departure brings the
+/// ACK of the packet before those.
 fn steady(rig: &mut Rig, rounds: u64) {
     for _ in 0..rounds {
         assert_eq!(fire_late(rig, micros(0)), MSS);
@@ -729,9 +733,9 @@ fn steady(rig: &mut Rig, rounds: u64) {
     }
 }
 
-/// With ten packets in flight, an ACK of them that is read 90 ms late measures them in two gaps and 90 ms: 157 kB/s. The
-/// packet that leaves then measures as many in six gaps and 90 ms. Neither counts; when both flights are delivered, a
-/// lower rate counts at once.
+/// With ten packets in flight, an ACK of them that is read 90 ms late measures them in two gaps and 90 ms:
+/// 157 kB/s. The packet that leaves then measures as many in six gaps and 90 ms. Neither counts; when both
+/// flights are delivered, a lower rate counts at once.
 #[test]
 fn pace_16_a_stall_does_not_lower_the_delivery_rate() {
     let near = |rate: u64, expected: u64| rate.abs_diff(expected) * 100 <= expected;
@@ -760,8 +764,9 @@ fn pace_16_a_stall_does_not_lower_the_delivery_rate() {
     assert!(near(rig.info().delivery_rate, RATE / 2), "{}", rig.info().delivery_rate);
 }
 
-/// A link that was told to hold packets until their departure sends them at once, as when its queue discipline is
-/// replaced. What follows, an ACK or data, does not have an earlier timestamp, or the peer's PAWS would drop it.
+/// A link that was told to hold packets until their departure sends them at once, as when its queue
+/// discipline is replaced. What follows, an ACK or data, does not have an earlier timestamp, or the peer's
+/// PAWS would drop it.
 #[test]
 fn pace_18_timestamps_never_run_backwards() {
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };

@@ -92,8 +92,8 @@ fn refused_too_late_is_lost_as_in_the_network() {
     }
 }
 
-/// So is a retransmission that was followed by other packets when a queue of this host dropped it, as when a queue
-/// discipline is replaced. What counted it is not undone, and no counter falls below zero.
+/// So is a retransmission that was followed by other packets when a queue of this host dropped it, as when a
+/// queue discipline is replaced. What counted it is not undone, and no counter falls below zero.
 #[test]
 fn retransmissions_dropped_too_late_are_lost_as_in_the_network() {
     // Followed by another packet; by a timeout; by neither.

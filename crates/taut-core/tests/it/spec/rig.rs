@@ -314,7 +314,8 @@ impl Rig {
         (self.written..self.written + len).map(pattern).collect()
     }
 
-    /// One call of `write_bytes`: returns the write's number. What was taken is removed from the front of `data`.
+    /// One call of `write_bytes`: returns the write's number. What was taken is removed from the front of
+    /// `data`.
     #[track_caller]
     pub(crate) fn lend(&mut self, data: &mut Bytes) -> Result<Option<u32>, WriteError> {
         let (now, before) = (self.now, data.len());

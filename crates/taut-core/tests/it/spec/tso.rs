@@ -368,7 +368,8 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
 }
 
-/// The same in state Loss, where the first of a window timed out and the rest, sent a moment ago, still arrives.
+/// The same in state Loss, where the first of a window timed out and the rest, sent a moment ago, still
+/// arrives.
 #[test]
 fn tso_11_loss_never_defers_either() {
     let rtt = millis(40);
@@ -386,8 +387,8 @@ fn tso_11_loss_never_defers_either() {
     rig.advance(millis(1));
     assert_eq!((rig.info().ca_state, rig.blocked()), ("loss", Blocked::Cwnd));
     rig.news();
-    // The ACK of the repair is due in a millisecond, and those of the rest come. Two segments are neither the goal of
-    // eight nor a third of the window. The second two leave 100 us after the first.
+    // The ACK of the repair is due in a millisecond, and those of the rest come. Two segments are neither the
+    // goal of eight nor a third of the window. The second two leave 100 us after the first.
     let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
     rig.advance(rtt - micros(500));
     for upto in [3, 5] {
@@ -528,7 +529,8 @@ fn tso_15_the_end_of_a_write_replaces_that_mark() {
     assert_eq!(pushed_segments(|rig, len| rig.write(len)), [60]);
 }
 
-/// Four records are lost and retransmitted: each in a packet of its own, although they would fit into one, and with PSH.
+/// Four records are lost and retransmitted: each in a packet of its own, although they would fit into one,
+/// and with PSH.
 #[test]
 fn tso_16_records_stay_apart_when_they_are_retransmitted() {
     let mut rig = Setup::default().open();
@@ -552,8 +554,8 @@ fn tso_16_records_stay_apart_when_they_are_retransmitted() {
     assert!(repeats.clone().all(|sent| sent.flags.contains(Flags::PSH)), "{repeats:?}");
 }
 
-/// Nothing outranks the device's maximum, not even the least that `tcp_min_tso_segs` asks for: of segments of 32,700 bytes
-/// two fit into 65,215 bytes no more, and of 32,768 not even into the length field of a packet.
+/// Nothing outranks the device's maximum, not even the least that `tcp_min_tso_segs` asks for: of segments of
+/// 32,700 bytes two fit into 65,215 bytes no more, and of 32,768 not even into the length field of a packet.
 #[test]
 fn tso_17_the_device_outranks_the_least() {
     for bbr in [false, true] {
@@ -608,8 +610,8 @@ fn tso_18_a_congestion_control_may_set_the_size() {
     }
 }
 
-/// Neighbours that are lost leave as one packet, as if they had been one at first. Five of ten are sacked: RFC 9937 §6.2 lets
-/// as many leave as were delivered, five.
+/// Neighbours that are lost leave as one packet, as if they had been one at first. Five of ten are sacked:
+/// RFC 9937 §6.2 lets as many leave as were delivered, five.
 #[test]
 fn tso_19_a_retransmission_joins_neighbours() {
     for (left_out, expected) in [(5, [0..5 * MSS].to_vec()), (2, vec![0..2 * MSS, 3 * MSS..5 * MSS])] {
@@ -631,8 +633,8 @@ fn tso_19_a_retransmission_joins_neighbours() {
     }
 }
 
-/// RFC 9293 §3.8.6: a retransmission respects the window, in whole segments. Of four lost segments, a window of 3584 bytes
-/// has room for two.
+/// RFC 9293 §3.8.6: a retransmission respects the window, in whole segments. Of four lost segments, a window
+/// of 3584 bytes has room for two.
 #[test]
 fn win_02_a_retransmitted_super_packet_is_cut_at_the_window() {
     for (window, segs) in [(3_584, 2), (1_536, 1), (1_024, 1), (8_192, 4)] {
@@ -647,8 +649,8 @@ fn win_02_a_retransmitted_super_packet_is_cut_at_the_window() {
     }
 }
 
-/// RFC 8985 §7.3: a probe is a segment of new data, also where packets have many. The window of ten is full; the probe is due after
-/// two round trips and 2 ms.
+/// RFC 8985 §7.3: a probe is a segment of new data, also where packets have many. The window of ten is full;
+/// the probe is due after two round trips and 2 ms.
 #[test]
 fn tlp_04_a_probe_is_one_segment_where_packets_have_many() {
     let mut rig = Setup { rtt: Duration::from_millis(40), ..Setup::default() }.open();

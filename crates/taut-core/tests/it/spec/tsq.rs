@@ -458,8 +458,8 @@ fn tsq_18_blocked_after_a_split() {
     assert_eq!(packets, whole.chain([20 * MSS..20 * MSS + 700]).collect::<Vec<_>>());
 }
 
-/// Packets below TCP after a round trip of 20 ms in which `delivered` of 200 segments in flight were acknowledged,
-/// in slow start: cwnd is 200 and those, and the pacing rate is 2 cwnd / 20 ms.
+/// Packets below TCP after a round trip of 20 ms in which `delivered` of 200 segments in flight were
+/// acknowledged, in slow start: cwnd is 200 and those, and the pacing rate is 2 cwnd / 20 ms.
 fn below_after(mode: TsqMode, delivered: u64, max_rate: Option<u64>) -> usize {
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
     let setup = Setup { caps, rtt: RTT, ..Setup::default() };
@@ -479,8 +479,8 @@ fn below_after(mode: TsqMode, delivered: u64, max_rate: Option<u64>) -> usize {
     rig.held().len()
 }
 
-/// 200 segments in 20 ms are 14.48 MB/s; 9/8 of that >> 10 is 15,908 bytes: seven packets of T = 2472 until they
-/// reach it. The pacing rate, of slow start, would allow more than twice as many.
+/// 200 segments in 20 ms are 14.48 MB/s; 9/8 of that >> 10 is 15,908 bytes: seven packets of T = 2472 until
+/// they reach it. The pacing rate, of slow start, would allow more than twice as many.
 #[test]
 fn tsq_19_the_delivery_rate_bounds_the_limit() {
     assert_eq!(below_after(TsqMode::Delivered, 200, None), 7);
@@ -493,8 +493,8 @@ fn tsq_20_a_lower_pacing_rate_counts() {
     assert_eq!(below_after(TsqMode::Delivered, 200, Some(10_000_000)), 4);
 }
 
-/// Without a sample the pacing rate counts: 1.25 MB/s allows two packets, 50 MB/s >> 10 = 48,828 bytes nineteen
-/// of T = 2472 and one more, in either mode.
+/// Without a sample the pacing rate counts: 1.25 MB/s allows two packets, 50 MB/s >> 10 = 48,828 bytes
+/// nineteen of T = 2472 and one more, in either mode.
 #[test]
 fn tsq_21_without_a_sample_the_pacing_rate_counts() {
     for mode in [TsqMode::Delivered, TsqMode::RateScaled] {

@@ -68,8 +68,8 @@ fn zc_01_no_byte_is_copied_on_the_way_out() {
     assert!(!all_in(&rig, from, &memory));
 }
 
-/// Writes with and without a copy share one stream, in the order of the calls. The rig compares every byte that
-/// leaves.
+/// Writes with and without a copy share one stream, in the order of the calls. The rig compares every byte
+/// that leaves.
 #[test]
 fn zc_02_writes_of_both_kinds_keep_their_order() {
     let mut rig = wide();
@@ -166,8 +166,8 @@ fn zc_06_not_while_a_device_holds_it() {
     assert_eq!(free(&mut rig), [(0, 0, false, true)]);
 }
 
-/// A packet on an emulated wire has no ticket any more. The application that waits for it is told all the same, on an open
-/// connection by a timer, and on one that has ended, too.
+/// A packet on an emulated wire has no ticket any more. The application that waits for it is told all the
+/// same, on an open connection by a timer, and on one that has ended, too.
 #[test]
 fn zc_06_nor_while_a_packet_without_ticket_does() {
     for ends in [false, true] {
@@ -279,8 +279,8 @@ fn zc_09_writes_that_take_nothing_are_not_counted() {
     assert_eq!(rig.lend(&mut late), Err(WriteError::Shutdown));
 }
 
-/// The send buffer counts the bytes that were lent, not the memory that contains them: as many are taken as by a write
-/// with a copy.
+/// The send buffer counts the bytes that were lent, not the memory that contains them: as many are taken as
+/// by a write with a copy.
 #[test]
 fn zc_10_the_send_buffer_counts_bytes() {
     let taken_of = |lent: bool| {
@@ -338,8 +338,8 @@ fn zc_12_a_packet_ends_with_its_eighth_piece() {
     rig.finish(Duration::from_millis(40));
     let packets: Vec<_> = rig.sent[from..].iter().filter(|sent| sent.len() > 0).collect();
     assert!(packets.iter().all(|sent| sent.pieces.len() <= GATHER_MAX));
-    // Eight pieces are at least four times 4,096 bytes less what the packet before has taken of the first: 7 segments.
-    // The first packet has 4 · 4,106 bytes: 11 segments.
+    // Eight pieces are at least four times 4,096 bytes less what the packet before has taken of the first: 7
+    // segments. The first packet has 4 · 4,106 bytes: 11 segments.
     assert_eq!(packets[0].bytes, start..start + 11 * MSS);
     let (last, others) = packets.split_last().unwrap();
     assert!(others.iter().all(|sent| sent.len() % MSS == 0 && sent.len() >= 7 * MSS), "{others:?}");
@@ -359,7 +359,8 @@ fn zc_12_a_packet_ends_with_its_eighth_piece() {
     assert_eq!(packets(true), packets(false));
 }
 
-/// A super-packet of `len` bytes of the stream from `position` on arrives; returns the address of its payload.
+/// A super-packet of `len` bytes of the stream from `position` on arrives; returns the address of its
+/// payload.
 #[track_caller]
 fn receive(rig: &mut Rig, buffer: &mut Vec<u8>, position: u64, len: u64) -> usize {
     let payload: Vec<u8> = (position..position + len).map(pattern).collect();
@@ -439,7 +440,8 @@ fn zc_15_the_window_opens_as_after_a_read() {
     };
     let windows = windows_of(true);
     assert_eq!(windows, windows_of(false));
-    // The first 57,920 bytes leave little of a window that was at most 65,535 bytes: reading them announces it again.
+    // The first 57,920 bytes leave little of a window that was at most 65,535 bytes: reading them announces
+    // it again.
     assert_eq!(windows[0].0, 1, "{windows:?}");
     assert!(windows.iter().all(|&(_, window)| u64::from(window) >= 40 * MSS), "{windows:?}");
 }

@@ -1,5 +1,5 @@
-//! Two stacks, a link between them that can be slow and unreliable, and a clock that jumps to the next event. All
-//! randomness comes from one seed: a failing run is repeated by its number.
+//! Two stacks, a link between them that can be slow and unreliable, and a clock that jumps to the next event.
+//! All randomness comes from one seed: a failing run is repeated by its number.
 
 #![allow(dead_code, reason = "a program of its own uses a part of it")]
 

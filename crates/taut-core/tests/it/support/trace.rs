@@ -1,7 +1,7 @@
 //! One stack against a peer made by hand, so that a test reads like a packet trace.
 //!
-//! Sequence numbers are relative: on both sides the SYN is 0 and the first byte of data is 1. The peer's initial
-//! sequence number is chosen so that the real ones wrap early.
+//! Sequence numbers are relative: on both sides the SYN is 0 and the first byte of data is 1. The peer's
+//! initial sequence number is chosen so that the real ones wrap early.
 //!
 //! ```text
 //!   inject!(t, "S", seq(0), win(65_535), mss(1460), sackok());    the peer sends

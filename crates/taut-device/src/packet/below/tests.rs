@@ -68,8 +68,8 @@ fn what_is_dropped_comes_back_when_the_rest_has_left() {
     assert_eq!(below.left(1), None);
 }
 
-/// A million packets below a queue that sends them in any order, drops some, names some, and reports late: every ticket comes
-/// back once, and all are back when nothing is below.
+/// A million packets below a queue that sends them in any order, drops some, names some, and reports late:
+/// every ticket comes back once, and all are back when nothing is below.
 #[test]
 fn dev_04_a_million_random_orders_bring_every_ticket_back_once() {
     const PACKETS: u32 = 1_000_000;

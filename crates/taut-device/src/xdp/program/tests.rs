@@ -12,8 +12,9 @@ enum Outcome {
 const MAP: i32 = 7;
 const AT: u64 = 0x1000;
 
-/// Runs instructions as RFC 9669 says, with the context of `struct xdp_md`, on a packet from queue 3. Reads outside of what the program
-/// has compared with the packet's end are the kernel's to refuse; here they are outside of the packet.
+/// Runs instructions as RFC 9669 says, with the context of `struct xdp_md`, on a packet from queue 3. Reads
+/// outside of what the program has compared with the packet's end are the kernel's to refuse; here they are
+/// outside of the packet.
 fn run(code: &[u64], packet: &[u8]) -> Outcome {
     let mut registers = [0u64; 11];
     registers[1] = u64::MAX; // the context

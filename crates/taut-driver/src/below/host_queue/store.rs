@@ -1,8 +1,8 @@
 //! Packets that wait in front of a device. Called by `waiting.rs`.
 //!
 //! An entry keeps its memory when its packet is gone, so that nothing is allocated in the steady state. A
-//! [`PacketRef`] names an entry. Clones of a reference, which a queue that duplicates makes, are copies of the same
-//! packet; the entry is free when the last one has come back.
+//! [`PacketRef`] names an entry. Clones of a reference, which a queue that duplicates makes, are copies of
+//! the same packet; the entry is free when the last one has come back.
 
 use std::sync::Arc;
 
@@ -91,8 +91,8 @@ impl Store {
         let sound = self.entries[*packet.item.0].packet.packet();
         let Some(bit) = packet.corrupt else { return device.send(&sound, ticket) };
         if matches!(sound.offload, Offload::Segment { .. }) {
-            // The device would compute the checksums of the segments that it cuts, and so hide the damage. All these
-            // segments count as damaged, so the packet is lost.
+            // The device would compute the checksums of the segments that it cuts, and so hide the damage.
+            // All these segments count as damaged, so the packet is lost.
             return Sent::Left(ticket);
         }
         damage(&mut self.damaged, &sound, bit);

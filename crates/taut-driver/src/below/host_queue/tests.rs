@@ -1,4 +1,5 @@
-//! A sender behind a queue: the effects of the queue, its wire and its device, and that replacing them loses nothing.
+//! A sender behind a queue: the effects of the queue, its wire and its device, and that replacing them loses
+//! nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -52,7 +53,8 @@ impl Queue for Complaining {
 /// A packet's bytes, whether its checksum is left out, payload bytes a segment.
 type OnLine = (Vec<u8>, RxChecksum, u16);
 
-/// One direction of a line in memory, and the device that sends on it. Packets wait in it until they are taken.
+/// One direction of a line in memory, and the device that sends on it. Packets wait in it until they are
+/// taken.
 #[derive(Clone)]
 struct Line {
     packets: Arc<Mutex<VecDeque<OnLine>>>,

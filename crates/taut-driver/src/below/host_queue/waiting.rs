@@ -1,5 +1,5 @@
-//! The parts in front of a device: the queue, the wire behind it, the packets in them, and their tickets on the way
-//! back. Called by `host_queue.rs`.
+//! The parts in front of a device: the queue, the wire behind it, the packets in them, and their tickets on
+//! the way back. Called by `host_queue.rs`.
 
 use std::collections::VecDeque;
 
@@ -308,7 +308,8 @@ impl Waiting {
                     return Fed { any, is_full: true };
                 }
                 Sent::Kept => {}
-                // A packet that the device drops or will never take is lost: it is too late to undo its transmission.
+                // A packet that the device drops or will never take is lost: it is too late to undo its
+                // transmission.
                 Sent::Left(ticket) | Sent::Dropped(ticket) | Sent::Never(ticket, _) => {
                     self.complete(now, ticket);
                 }
@@ -319,7 +320,8 @@ impl Waiting {
         Fed { any, is_full: false }
     }
 
-    /// The next packet for the device, with its ticket, or with a blank one if the ticket has already come back.
+    /// The next packet for the device, with its ticket, or with a blank one if the ticket has already come
+    /// back.
     fn next_for_device(&mut self, now: Instant) -> Option<(Packet<PacketRef>, TxTicket)> {
         let packet = match &mut self.wire {
             Some(wire) => wire.dequeue(now),

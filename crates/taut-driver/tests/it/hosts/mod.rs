@@ -80,8 +80,8 @@ pub(crate) fn below(access: &mut Access<'_>, id: ConnId) -> u64 {
     access.stack.conn(id).unwrap().info(access.now).wmem_alloc.into()
 }
 
-/// No timer of TCP sends anything again: no tail loss probe, and a retransmission only after two minutes, which is
-/// longer than a read waits here.
+/// No timer of TCP sends anything again: no tail loss probe, and a retransmission only after two minutes,
+/// which is longer than a read waits here.
 pub(crate) fn without_timers(config: &mut StackConfig) {
     config.set_sysctl("tcp_early_retrans", "0").unwrap();
     config.set_sysctl("tcp_rto_min_us", "120000000").unwrap();

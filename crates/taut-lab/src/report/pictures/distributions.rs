@@ -1,6 +1,6 @@
-//! Distributions: round-trip times and latencies as shares below a value, bursts and gaps between packets as bars.
-//! With several flows, further panels have a line for each: its round-trip times, its requests, the gaps between
-//! its own packets. A burst on the wire may be of several flows, and has none.
+//! Distributions: round-trip times and latencies as shares below a value, bursts and gaps between packets as
+//! bars. With several flows, further panels have a line for each: its round-trip times, its requests, the
+//! gaps between its own packets. A burst on the wire may be of several flows, and has none.
 //!
 //! Called by `list.rs`.
 

@@ -1,5 +1,5 @@
-//! The list of pictures. Each has a file; all take the same variants of a run set, and return `None` when none of them
-//! has the values. Called by `html.rs` and by `taut plot`.
+//! The list of pictures. Each has a file; all take the same variants of a run set, and return `None` when
+//! none of them has the values. Called by `html.rs` and by `taut plot`.
 
 mod blocked;
 mod distributions;

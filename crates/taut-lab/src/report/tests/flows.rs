@@ -168,8 +168,8 @@ fn lab_22_queues_have_a_line_for_each_flow() {
     let figure = named(&set, "queues");
     assert_eq!(figure.panels.len(), 2 * 2);
     let svg = figure.svg(&set, Theme::Light);
-    // Sample 6: 4,000 + 6,000 unsent and 20,000 + 12,000 in flight; the other flow has none yet. Sample 16: 4,000 +
-    // 2,000 and 20,000 + 4,000, and 100,000 and 24,000.
+    // Sample 6: 4,000 + 6,000 unsent and 20,000 + 12,000 in flight; the other flow has none yet. Sample 16:
+    // 4,000 + 2,000 and 20,000 + 4,000, and 100,000 and 24,000.
     for expected in ["at 600 ms\nbulk 42 kB", "at 1.6 s\nbulk 30 kB\nother 124 kB"] {
         assert!(tips(&svg).iter().any(|tip| tip == expected), "{expected}: {:?}", tips(&svg));
     }

@@ -1,10 +1,10 @@
-//! How late a thread wakes up, drawn from distributions that were measured. Called by the host, when something
-//! happens while its core sleeps.
+//! How late a thread wakes up, drawn from distributions that were measured. Called by the host, when
+//! something happens while its core sleeps.
 //!
-//! Measured with `make bench-lateness BENCH_ARGS="--work 300"` of commit 529471b5 (and `--busy`) under Linux 6.18 on two cores: a thread
-//! waits 1 ms for a timer and works 300 µs, quiet and with an endless loop on each core. The busy table is the round of
-//! three whose 95th percentile is the median, the quiet one the first of two. Between two quantiles, the distribution
-//! is uniform.
+//! Measured with `make bench-lateness BENCH_ARGS="--work 300"` of commit 529471b5 (and `--busy`) under Linux
+//! 6.18 on two cores: a thread waits 1 ms for a timer and works 300 µs, quiet and with an endless loop on
+//! each core. The busy table is the round of three whose 95th percentile is the median, the quiet one the
+//! first of two. Between two quantiles, the distribution is uniform.
 
 use taut_core::Duration;
 
@@ -16,10 +16,11 @@ pub enum Wakeups {
     /// At once.
     #[default]
     Exact,
-    /// As on a machine that has nothing else to do: some tens of microseconds late, one in a thousand more than 0.8 ms.
+    /// As on a machine that has nothing else to do: some tens of microseconds late, one in a thousand more
+    /// than 0.8 ms.
     Quiet,
-    /// As on a machine whose cores are all kept busy by other programs: one in ten half a millisecond late or more,
-    /// one in twenty 4 ms, one in a hundred 7 ms.
+    /// As on a machine whose cores are all kept busy by other programs: one in ten half a millisecond late or
+    /// more, one in twenty 4 ms, one in a hundred 7 ms.
     Busy,
     /// This late each time.
     Late(Duration),

@@ -1,5 +1,6 @@
-//! A device that gives tickets back late, in any order or never, and that has no room at times: a tunnel whose worker
-//! encrypts, a ring that is read when another thread finds time. Called by `host.rs`, `up.rs` and `down.rs`.
+//! A device that gives tickets back late, in any order or never, and that has no room at times: a tunnel
+//! whose worker encrypts, a ring that is read when another thread finds time. Called by `host.rs`, `up.rs`
+//! and `down.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

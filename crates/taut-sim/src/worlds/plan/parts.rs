@@ -1,4 +1,5 @@
-//! The parts of a plan: hosts, faults, changes and conversations, each drawn from its features' random numbers.
+//! The parts of a plan: hosts, faults, changes and conversations, each drawn from its features' random
+//! numbers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -40,7 +41,8 @@ const SYSCTLS: &[(&str, &[&str])] = &[
     ("tcp_comp_sack_delay_ns", &["0", "1000000", "10000000"]),
     ("tcp_comp_sack_nr", &["0", "1", "44"]),
     ("tcp_moderate_rcvbuf", &["0", "1"]),
-    // Not 2: with a cookie, a segment that overtakes the ACK of the handshake resets the connection, as in Linux.
+    // Not 2: with a cookie, a segment that overtakes the ACK of the handshake resets the connection, as in
+    // Linux.
     ("tcp_syncookies", &["0", "1"]),
     // Not 0: two hosts that a liar has put out of step answer each other's ACKs for ever without a limit (RFC
     // 9293 §3.10.7.4).

@@ -1,5 +1,5 @@
-//! A path between a stack and the kernel that marks packets and counts them: a TUN interface, held by the stack, that
-//! changes passing packets. And the kernel's facts about its own sockets.
+//! A path between a stack and the kernel that marks packets and counts them: a TUN interface, held by the
+//! stack, that changes passing packets. And the kernel's facts about its own sockets.
 #![allow(unreachable_pub, reason = "one test uses it")]
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! A stack on a TUN interface in a private namespace, with the kernel's sockets on the other side. Vanishes when
-//! dropped. Without root or `/dev/net/tun` the tests fail.
+//! A stack on a TUN interface in a private namespace, with the kernel's sockets on the other side. Vanishes
+//! when dropped. Without root or `/dev/net/tun` the tests fail.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 pub mod stranger;

@@ -1,4 +1,5 @@
-//! Packets from anybody: whole IP packets, made by a test, that arrive at the stack from inside the kernel's namespace.
+//! Packets from anybody: whole IP packets, made by a test, that arrive at the stack from inside the kernel's
+//! namespace.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

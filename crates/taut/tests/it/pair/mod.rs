@@ -1,5 +1,5 @@
-//! Two stacks of this process, 10.0.0.1 and 10.0.0.2, on a link in memory; and a clock for bounds that hold on a busy
-//! machine too.
+//! Two stacks of this process, 10.0.0.1 and 10.0.0.2, on a link in memory; and a clock for bounds that hold
+//! on a busy machine too.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use taut::device::LinkCaps;

@@ -14,7 +14,8 @@ use taut::device::{FarEnd, LinkCaps, channel};
 pub const NEAR: &str = "10.0.0.1:7";
 pub const FAR: &str = "10.0.0.2:7";
 
-/// Waits are counted in naps, not in time: a process that is stopped and goes on later has not waited meanwhile.
+/// Waits are counted in naps, not in time: a process that is stopped and goes on later has not waited
+/// meanwhile.
 const NAP: Duration = Duration::from_micros(50);
 /// Longer than anything here takes on a machine that is not stuck: half a minute at least.
 const PATIENCE_NAPS: u32 = 400_000;
@@ -162,7 +163,8 @@ impl Task {
     }
 }
 
-/// Calls `run` with a task for every number of polls, until a future was ready. Returns how many numbers those were.
+/// Calls `run` with a task for every number of polls, until a future was ready. Returns how many numbers
+/// those were.
 pub fn every_poll(mut run: impl FnMut(&Task) -> bool) -> usize {
     const MOST: usize = 400;
     for polls in 0..MOST {

@@ -59,8 +59,8 @@ fn bbr_03_until_the_pipe_is_full_the_rate_only_rises() {
 
 #[test]
 fn bbr_04_the_window_grows_by_what_is_acknowledged_until_the_pipe_is_full() {
-    // §5.6.4.6. A bandwidth-delay product of 1 allows two segments, those acknowledged at once, and no less than three
-    // super-packets of two: less than 10. But it says nothing before IW segments were delivered.
+    // §5.6.4.6. A bandwidth-delay product of 1 allows two segments, those acknowledged at once, and no less
+    // than three super-packets of two: less than 10. But it says nothing before IW segments were delivered.
     let mut flow = Flow::new();
     flow.ack(Ack { acked: 2, segs: Some(1), ..ACK });
     assert_eq!(flow.cwnd(), 12);
@@ -77,7 +77,8 @@ fn bbr_04_the_window_grows_by_what_is_acknowledged_until_the_pipe_is_full() {
 
 #[test]
 fn bbr_05_then_up_to_the_volume_of_the_model() {
-    // Twice the product of 100, and the one segment that an ACK covers beyond what the rate explains (§5.5.9).
+    // Twice the product of 100, and the one segment that an ACK covers beyond what the rate explains
+    // (§5.5.9).
     let mut flow = Flow::cruise();
     flow.acks(12, ACK);
     flow.set_cwnd(190);

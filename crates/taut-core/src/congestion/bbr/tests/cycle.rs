@@ -44,7 +44,8 @@ type Prepare = fn(&mut Flow);
 
 #[test]
 fn bbr_28_a_probe_begins_as_soon_as_reno_would_have_filled_the_path() {
-    // §5.3.3.8: after min(bandwidth-delay product, cwnd, 63) rounds, of which chance takes one or none; here in 63 ms.
+    // §5.3.3.8: after min(bandwidth-delay product, cwnd, 63) rounds, of which chance takes one or none; here
+    // in 63 ms.
     let rounds = |seed, in_flight, prepare: Prepare| {
         let mut flow = Flow::down_seeded(seed);
         prepare(&mut flow);
@@ -115,8 +116,8 @@ fn bbr_31_up_ends_with_a_plateau() {
     assert_eq!(flow.state(), State::Up);
     flow.ack(ACK);
     assert_eq!(flow.state(), State::Down);
-    // A quarter more begins again, and is the next base: 125 · 1.25 = 156.25. Through a queue, so that it is Up's own
-    // gain all along (CC-9).
+    // A quarter more begins again, and is the next base: 125 · 1.25 = 156.25. Through a queue, so that it is
+    // Up's own gain all along (CC-9).
     let queue = Duration::from_millis(51);
     let mut flow = Flow::up();
     flow.acks(2, ACK);
@@ -229,8 +230,8 @@ fn bbr_34_a_volume_that_lost_little_is_safe() {
 
 #[test]
 fn bbr_35_after_a_loss_a_probe_is_cautious() {
-    // §5.3.3.6: too much lost at 149 in flight. The next probe ends with 149 in flight; when a round of its ACKs shows no
-    // loss, Refill and Up follow at once, and that Up does not end at 149.
+    // §5.3.3.6: too much lost at 149 in flight. The next probe ends with 149 in flight; when a round of its
+    // ACKs shows no loss, Refill and Up follow at once, and that Up does not end at 149.
     let mut flow = Flow::up();
     flow.lose(4, 150);
     assert_eq!((flow.state(), flow.bbr.bounds.inflight_longterm), (State::Down, 149));
@@ -266,7 +267,8 @@ fn bbr_36_a_cautious_probe_that_loses_waits_for_the_next() {
 
 #[test]
 fn bbr_29_refill_lasts_a_round_from_its_own_beginning() {
-    // §5.3.3.3 `StartRound`: a packet that was sent before Refill ends no round of it, though it ends the round before.
+    // §5.3.3.3 `StartRound`: a packet that was sent before Refill ends no round of it, though it ends the
+    // round before.
     let mut flow = Flow::cruise();
     while flow.state() != State::Refill {
         flow.ack(Ack { in_flight: DRAINED, after: MS * 10, ..WITHIN });

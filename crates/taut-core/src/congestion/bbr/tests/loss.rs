@@ -10,7 +10,8 @@ fn bound(flow: &Flow) -> u32 {
 
 #[test]
 fn bbr_37_a_probe_that_lost_too_much_ends() {
-    // §5.5.10.2: 4 of 150 are more than 2 %; before the fourth segment 149 were in flight. At least 0.7 · min(100, cwnd).
+    // §5.5.10.2: 4 of 150 are more than 2 %; before the fourth segment 149 were in flight. At least 0.7 ·
+    // min(100, cwnd).
     for (lost, tx_in_flight, longterm) in [(4, 150, 149), (3, 150, u32::MAX), (2, 50, 70), (2, 90, 89)] {
         let mut flow = Flow::up();
         flow.lose(lost, tx_in_flight);
@@ -183,8 +184,8 @@ fn bbr_44_recovery_gives_back_the_window_from_before() {
 
 #[test]
 fn bbr_45_every_ack_moves_the_window_in_recovery_too() {
-    // §5.6.4.4: BBR's response to loss is its bounds; neither the reduction nor its end sets cwnd, and a timeout's window
-    // grows by what is acknowledged.
+    // §5.6.4.4: BBR's response to loss is its bounds; neither the reduction nor its end sets cwnd, and a
+    // timeout's window grows by what is acknowledged.
     let mut cc = Congestion::new(Algorithm::bbr());
     let now = Instant::from_nanos(1_000_000_000);
     let ack = |cc: &mut Congestion, recovering| {

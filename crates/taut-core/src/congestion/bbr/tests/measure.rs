@@ -163,8 +163,8 @@ fn bbr_17_aggregation_is_remembered_for_a_round_in_startup_and_ten_after_it() {
 
 #[test]
 fn bbr_18_idle_time_is_no_time_without_acks() {
-    // §5.4.1: the interval begins again, and what was beyond the rate before is not forgotten. 30 segments at once, idle,
-    // and 20 more 1 ms after sending resumed, when 3 are expected (2.5): 30 + 20 − 3.
+    // §5.4.1: the interval begins again, and what was beyond the rate before is not forgotten. 30 segments at
+    // once, idle, and 20 more 1 ms after sending resumed, when 3 are expected (2.5): 30 + 20 − 3.
     let mut flow = Flow::cruise();
     flow.acks(12, ACK);
     flow.ack(Ack { acked: 30, in_flight: DRAINED, ..ACK });
@@ -175,8 +175,8 @@ fn bbr_18_idle_time_is_no_time_without_acks() {
     assert_eq!(flow.bbr.path.extra_acked(), 47);
 }
 
-/// The clock runs out in Down before its first round has ended. §5.3.3.3: Refill forgets that a probe's last ACKs were
-/// awaited, so the cycle that this probe begins ends with the probe, and not with Refill.
+/// The clock runs out in Down before its first round has ended. §5.3.3.3: Refill forgets that a probe's last
+/// ACKs were awaited, so the cycle that this probe begins ends with the probe, and not with Refill.
 #[test]
 fn bbr_14_a_cycle_whose_probe_comes_early_is_whole() {
     let mut flow = Flow::up();

@@ -48,7 +48,8 @@ fn bbr_21_only_rounds_at_the_networks_own_rate_count() {
 
 #[test]
 fn bbr_67_a_limited_flight_of_a_quarter_more_shows_a_full_pipe() {
-    // The first round sets the base: 100 segments in 40 ms, so bdp is 100. A quarter more is 125; 100 / 1.25 is 80.
+    // The first round sets the base: 100 segments in 40 ms, so bdp is 100. A quarter more is 125; 100 / 1.25
+    // is 80.
     for (tx_in_flight, segs, full) in [(125, 100, true), (124, 100, false), (125, 80, true), (125, 79, false)]
     {
         let mut flow = Flow::new();
@@ -73,7 +74,8 @@ fn lossy(ranges: u32, last: Ack) -> Flow {
 
 #[test]
 fn bbr_22_startup_ends_with_much_loss_in_many_places() {
-    // §5.3.1.3: in recovery for a round, more than 2 % of the segments, in six ranges. taut: and no growth by a quarter.
+    // §5.3.1.3: in recovery for a round, more than 2 % of the segments, in six ranges. taut: and no growth by
+    // a quarter.
     let much = Ack { recovering: true, lost: 3, rtt: QUEUE, ..ACK };
     assert_eq!(lossy(6, much).state(), State::Drain);
     for (ranges, last) in [

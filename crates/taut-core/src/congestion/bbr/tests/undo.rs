@@ -36,7 +36,8 @@ fn bbr_55_spurious_loss_gives_back_window_and_bounds() {
 
 #[test]
 fn bbr_56_a_probe_that_ended_for_nothing_begins_again() {
-    // One segment, or several of a burst: those that are found lost after Up has ended are of the same episode.
+    // One segment, or several of a burst: those that are found lost after Up has ended are of the same
+    // episode.
     for (lost, tx_in_flight) in [(1, 49), (4, 150), (9, 150)] {
         let mut flow = Flow::up();
         flow.recover();
