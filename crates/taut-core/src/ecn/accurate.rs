@@ -242,7 +242,7 @@ impl Accurate {
 
     /// Every segment but a SYN is ECN-capable, as in Linux 7.0: the peer counts marks on pure ACKs, FINs and
     /// retransmissions, too, and a queue that marks drops other packets instead. RFC 3168 §6.1.4 and §6.1.5
-    /// exclude them because its echo cannot report such marks; RFC 8311 §4.3 permits them where feedback can.
+    /// exclude pure ACKs and retransmissions; RFC 8311 §4.3 permits experiments without these rules.
     /// ECT(1) promises that the sender accepts early and frequent marks (RFC 9331 §4.1).
     fn mark(&self, wanted: EcnUse) -> Mark {
         match wanted {
