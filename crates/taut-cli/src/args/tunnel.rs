@@ -65,7 +65,7 @@ impl Tunnel {
         }
         let config = Config { mtu: mtu.or(self.config.mtu), ..self.config.clone() };
         WireGuard::open(&config).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => {
+            io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => {
                 anyhow!(
                     "{error}\n  Next: choose another ListenPort in {}, or leave it out",
                     self.path.display()
