@@ -161,7 +161,10 @@ fn slirp_40_debians_vde_plug_with_this_library_and_with_its_own() {
         return live::skip("not installed: libvdeplug-slirp (run make setup)");
     }
     let scratch = Scratch::new("vde_plug");
-    let all = [library(&scratch), PathBuf::from(DEBIANS)].map(|folder| sees(&World::by_vde_plug(&folder)));
+    let all = [library(&scratch), PathBuf::from(DEBIANS)].map(|folder| {
+        println!("by the library of {}", folder.display());
+        sees(&World::by_vde_plug(&folder))
+    });
     assert_eq!(all[0], all[1]);
     println!("{:#?}", all[0]);
 }
