@@ -45,8 +45,10 @@ built() {
     compgen -G "$(rustc --print target-libdir --target "$triple")/libstd-*" >/dev/null || rustup target add "$triple" ||
         fail "no standard library for $triple: install it with rustup target add $triple"
     variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$triple")_LINKER
-    # rustup's target brings musl and its start files, and rust-lld links: no C compiler. Paths of this machine stay out.
-    env "$variable=rust-lld" \
+    # rustup's target brings musl and its start files, and rust-lld links. The C and assembly of ring, WireGuard's
+    # cryptography, need a compiler but no C library: clang compiles for each target. Paths of this machine stay out.
+    scripts/setup clang
+    env "$variable=rust-lld" "CC_${triple//-/_}=clang" \
         RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=cargo" \
         "$cargo" build --release --locked --quiet -p taut-cli --target "$triple"
     mkdir -p "$dist"
