@@ -119,7 +119,7 @@ fn gw_123_another_resolv_conf_is_noticed() {
     let file = scratch.join("resolv.conf");
     fs::write(&file, "nameserver fe80::1%lo\n").unwrap();
     let Some(world) = world(Resolver { resolv_conf: file.clone(), ..Resolver::default() }) else { return };
-    // A socket that is connected before the address has its route keeps another one.
+    // A datagram of a socket that is connected before the address has its route is lost, and so are the next.
     world.far.add_address("lo", "fe80::1/64").unwrap();
     for (address, place) in [("[fe80::1%1]:53", 0), ("10.50.0.2:53", 1), ("10.50.0.3:53", 2)] {
         serve(&world.far, address.parse().unwrap(), by_name(place));
