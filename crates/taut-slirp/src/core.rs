@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
-use std::process::Child;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -64,8 +63,6 @@ pub(crate) struct Core {
     pub(crate) answers: VecDeque<(FlowId, Vec<u8>)>,
     /// Files, or their events, have changed since the caller's loop got them.
     pub(crate) is_changed: bool,
-    /// Programs that serve, until they have ended.
-    pub(crate) programs: Vec<Child>,
     /// Where sockets are read to.
     pub(crate) scratch: Vec<u8>,
 }

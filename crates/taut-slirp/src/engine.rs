@@ -31,7 +31,10 @@ const TURNS: usize = 8;
 /// A service that the guest reaches at an address of the link.
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
-    Program(String),
+    Program {
+        name: String,
+        arguments: Vec<String>,
+    },
     Unix(String),
     /// The caller has it.
     Caller,
@@ -103,7 +106,6 @@ impl Engine {
                 questions: VecDeque::new(),
                 answers: VecDeque::new(),
                 is_changed: false,
-                programs: Vec::new(),
                 scratch: vec![0; AT_ONCE],
             },
             tcp: Connections::default(),
@@ -148,7 +150,6 @@ impl Engine {
         self.names.handle_timeout(core);
         self.tftp.handle_timeout(core);
         self.tcp.ask(core);
-        core.programs.retain_mut(|program| matches!(program.try_wait(), Ok(None)));
         for _ in 0..TURNS {
             while let Some((flow, step)) = self.core.gateway.poll_end() {
                 self.expire(flow, step);
@@ -266,10 +267,7 @@ impl Engine {
             }
             Service::Caller => Ok(Far::Caller { at: info.local, said: VecDeque::new() }),
             Service::Unix(path) => Far::unix(path),
-            Service::Program(line) => Far::program(line).map(|(far, child)| {
-                core.programs.push(child);
-                far
-            }),
+            Service::Program { name, arguments } => Far::program(name, arguments),
         };
         self.tcp.admit(core, info, flow, far);
     }

@@ -15,12 +15,13 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `ffi/` | the exported functions and the caller's callbacks; the only folder with `unsafe` |
+//! | `ffi/` | the exported functions and the caller's callbacks, with `unsafe` |
 //! | `config.rs`, `settings.rs` | the caller's configuration; the user's file (`TAUT_SLIRP_CONFIG`) |
 //! | `engine.rs` | joins all parts: events, times, files |
 //! | `core.rs` | what all parts share |
 //! | `link.rs` | frames and the link layer |
 //! | `tcp/`, `service.rs` | connections, and their far sides |
+//! | `detached.rs` | a program that serves, with `unsafe` for its second `fork` |
 //! | `udp.rs`, `ping.rs` | datagrams, pings |
 //! | `names.rs`, `exchange.rs` | questions for names; one at one server |
 //! | `forward.rs` | ports of the host that lead to the guest |
@@ -32,6 +33,7 @@
 mod boot;
 mod config;
 mod core;
+mod detached;
 mod engine;
 mod exchange;
 pub mod ffi;

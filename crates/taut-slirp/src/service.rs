@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_gateway::{Path, sockets};
 
 use crate::core::{AT_ONCE, Call};
+use crate::detached;
 use crate::exchange::{first_of, framed};
 
 /// See the top of the file.
@@ -76,20 +77,15 @@ impl Conversation {
 }
 
 impl Far {
-    /// A program, as `add_exec` names it. Its end is the caller's to note.
-    pub(crate) fn program(line: &str) -> io::Result<(Self, Child)> {
-        let no_program = || io::Error::from(io::ErrorKind::InvalidInput);
-        let words = shlex::split(line).ok_or_else(no_program)?;
-        let (name, arguments) = words.split_first().ok_or_else(no_program)?;
+    /// A program, as `add_exec` names it.
+    pub(crate) fn program(name: &str, arguments: &[String]) -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
         own.set_nonblocking(true)?;
         let output = OwnedFd::from(other.try_clone()?);
-        let child = Command::new(name)
-            .args(arguments)
-            .stdin(Stdio::from(OwnedFd::from(other)))
-            .stdout(Stdio::from(output))
-            .spawn()?;
-        Ok((Self::Socket(Socket::from(OwnedFd::from(own))), child))
+        let mut command = Command::new(name);
+        command.args(arguments).stdin(Stdio::from(OwnedFd::from(other))).stdout(Stdio::from(output));
+        detached::spawn(&mut command)?;
+        Ok(Self::Socket(Socket::from(OwnedFd::from(own))))
     }
 
     /// A Unix socket, as `add_unix` names it.

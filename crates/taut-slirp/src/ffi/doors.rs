@@ -399,7 +399,12 @@ pub unsafe extern "C" fn slirp_add_exec(
     // SAFETY: the caller's promise.
     let (slirp, line, at) = unsafe { (instance(slirp), string(cmdline), guest_addr.as_mut()) };
     let (Some(slirp), Some(line), Some(at)) = (slirp, line, at) else { return -1 };
-    door(Some(slirp), -1, || add_service(slirp, at, guest_port, Service::Program(line)).map_or(-1, |_| 0))
+    door(Some(slirp), -1, || {
+        let mut words = shlex::split(&line).unwrap_or_default().into_iter();
+        let Some(name) = words.next() else { return -1 };
+        let program = Service::Program { name, arguments: words.collect() };
+        add_service(slirp, at, guest_port, program).map_or(-1, |_| 0)
+    })
 }
 
 pub unsafe extern "C" fn slirp_add_unix(

@@ -1,4 +1,4 @@
-//! The exported functions of libslirp, and the callbacks of its caller: the only folder with `unsafe`.
+//! The exported functions of libslirp, and the callbacks of its caller.
 //!
 //! | rule | kept by |
 //! |---|---|
