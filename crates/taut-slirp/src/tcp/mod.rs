@@ -20,9 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use slab::Slab;
 use taut_core::{ConnError, ConnId, Event, FlowInfo, ReadError, Refusal, SetOption};
-use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side, near};
+use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side};
 
-use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
+use crate::core::{AT_ONCE, Core, Key, Waited, interest, near, waits};
 use crate::service::Far;
 use beginning::Beginning;
 

@@ -159,6 +159,15 @@ fn slirp_21_packets_are_as_short_as_the_caller_asks() {
 }
 
 #[test]
+fn slirp_47_two_segments_fill_a_long_packet() {
+    let world = World::new(SlirpConfig { if_mtu: 65_520, if_mru: 65_520, ..config() });
+    assert_eq!(world.guest.caps().mtu, 65_520);
+    let (guest, host) = pair(&world);
+    assert_eq!(guest.info().unwrap().snd_mss, (65_520 - 20 - 20) / 2 - 12);
+    there_and_back(guest, host, 1 << 20);
+}
+
+#[test]
 fn slirp_22_connections_come_from_the_outbound_address() {
     let mut from: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     (from.sin_family, from.sin_addr) = (libc::AF_INET as u16, v4("127.0.0.9"));

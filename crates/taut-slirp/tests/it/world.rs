@@ -369,8 +369,10 @@ impl World {
     /// A guest that has none yet.
     pub(crate) fn unconfigured(config: SlirpConfig) -> Self {
         let (inside, outside) = UnixDatagram::pair().unwrap();
+        // The lease may shorten it.
+        let mtu = config.if_mtu.max(1_500) as u16;
         let caller = Caller::start(config, outside);
-        let options = FramesOptions { dhcp: true, slaac: true, mtu: 1_500, ..FramesOptions::default() };
+        let options = FramesOptions { dhcp: true, slaac: true, mtu, ..FramesOptions::default() };
         let frames = Frames::datagrams(inside, &[], &options).unwrap();
         Self { guest: Stack::builder().device(frames).build().unwrap(), caller }
     }
