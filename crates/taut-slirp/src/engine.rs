@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_core::{
-    Event, Fate, FlowFilter, FlowInfo, FlowKind, Instant, LinkCaps, ListenError, Network, Refusal, Stack,
-    StackConfig,
+    Event, Fate, FlowFilter, FlowInfo, FlowKind, IncomingOptions, Instant, LinkCaps, ListenError, Network,
+    Refusal, Stack, StackConfig,
 };
-use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options, near};
+use taut_gateway::{Admission, FlowId, Gateway, NameServers, NextStep, incoming_options};
 
 use crate::boot::tftp::Tftp;
 use crate::config::Config;
-use crate::core::{AT_ONCE, Call, Core, Key, Waited};
+use crate::core::{AT_ONCE, Call, Core, Key, Waited, near};
 use crate::forward::{At, Forwards};
 use crate::link::{Frames, Link};
 use crate::names::Names;
@@ -91,7 +91,7 @@ impl Engine {
         let of_stack = of_stack.try_into().unwrap_or([0; 32]);
         let mut stack = Stack::new(Arc::new(stack), LinkCaps::plain(config.mtu()), of_stack);
         let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
-        let options = incoming_options(&gateway, stack.caps());
+        let options = IncomingOptions { conn: near(None), ..incoming_options(&gateway) };
         stack.incoming(filter, options).map_err(|error: ListenError| error.to_string())?;
         Ok(Self {
             link: Link::new(&config, of_link.try_into().unwrap_or([0; 16])),
@@ -462,8 +462,7 @@ impl Engine {
             // is near.
             one.conn.snd_una = one.conn.snd_nxt;
         }
-        let options = near(core.stack.caps(), None);
-        match (core.stack.resume(core.now, &one.conn, &options), flow) {
+        match (core.stack.resume(core.now, &one.conn, &near(None)), flow) {
             (Ok(id), Some(flow)) => {
                 if !one.up.is_empty() {
                     core.calls.push_back(Call { at: local, bytes: one.up });

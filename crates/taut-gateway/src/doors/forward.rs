@@ -396,7 +396,7 @@ async fn reach(
     (guest, how): (SocketAddr, ClientAddress),
 ) -> io::Result<taut::TcpStream> {
     let bind = shown(stack, from, guest.ip(), how);
-    let mut options = near(&stack.caps(), bind);
+    let mut options = near(bind);
     match taut::TcpStream::connect_with(stack, guest, &options).await {
         // The client has another connection to this service, by another port of the host.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

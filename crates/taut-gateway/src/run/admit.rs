@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut::device::LinkCaps;
 use taut::{
     DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Refusal, Stack,
 };
@@ -30,9 +29,11 @@ impl Server {
         way: Arc<W>,
     ) -> io::Result<impl Future<Output = io::Error> + Send + use<W>> {
         let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
-        let link = stack.caps();
-        let options = self.look(|gateway| incoming_options(gateway.settings(), &link));
-        let flows = IncomingFlows::open_with(stack, filter, options)?;
+        let flows = IncomingFlows::open_with(
+            stack,
+            filter,
+            self.look(|gateway| incoming_options(gateway.settings())),
+        )?;
         let server = self.clone();
         Ok(async move {
             tokio::select! {
@@ -86,10 +87,10 @@ impl Server {
     }
 }
 
-/// How a stack with this link takes in the flows of a gateway: its own limits stay out of the way, those of
-/// the gateway come first.
+/// How a stack takes in the flows of a gateway: its own limits stay out of the way, those of the gateway come
+/// first.
 #[must_use]
-pub fn incoming_options(settings: &Settings, link: &LinkCaps) -> IncomingOptions {
+pub fn incoming_options(settings: &Settings) -> IncomingOptions {
     let (limits, times) = (settings.limits, settings.timeouts);
     let pending = limits.all.half_open.saturating_add(1_024);
     let flows = limits.all.datagram_flows.saturating_add(1_024);
@@ -105,7 +106,7 @@ pub fn incoming_options(settings: &Settings, link: &LinkCaps) -> IncomingOptions
         max_pending: pending,
         max_pending_per_peer: pending,
         timeout: later(times.half_open),
-        conn: near(link, None),
+        conn: near(None),
         datagrams,
         ..IncomingOptions::default()
     }

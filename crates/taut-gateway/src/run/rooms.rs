@@ -22,7 +22,6 @@ use std::ops::Add;
 use std::time::Duration;
 
 use taut::ConnOptions;
-use taut::device::LinkCaps;
 use tokio::time::Instant;
 
 use crate::out::sockets::NOTSENT_LOWAT;
@@ -39,20 +38,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A rate that differs by less than this part of it changes nothing.
 const PART: u64 = 8;
 
-/// The longest segment from and to a guest whose link takes super-packets: four fill one. A room for a guest
-/// holds two segments, and at an MTU of 65,520 two would be 52 ms of 20 Mbit/s.
+/// The longest segment from and to a guest: four fill a super-packet. A room for a guest holds two segments,
+/// and at an MTU of 65,520 two would be 52 ms of 20 Mbit/s.
 const SEGMENT_MAX: u16 = (65_520 - 40) / 4;
-/// The same where each packet is one segment, and costs the same whatever its length.
-const PLAIN_SEGMENT_MAX: u16 = 2 * SEGMENT_MAX;
 
-/// The options of a connection to a guest on this link.
+/// The options of a connection to a guest.
 #[must_use]
-pub fn near(link: &LinkCaps, bind: Option<SocketAddr>) -> ConnOptions {
+pub fn near(bind: Option<SocketAddr>) -> ConnOptions {
     ConnOptions {
         bind,
         nodelay: true,
         notsent_lowat: NOTSENT_LOWAT,
-        maxseg: Some(if link.gso_max_bytes > 0 { SEGMENT_MAX } else { PLAIN_SEGMENT_MAX }),
+        maxseg: Some(SEGMENT_MAX),
         ..ConnOptions::default()
     }
 }
@@ -216,13 +213,6 @@ impl Bound for Rooms {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gw_276_two_segments_fill_a_long_packet_and_four_a_super_packet() {
-        let segment = |link| near(&link, None).maxseg.unwrap();
-        assert_eq!(segment(LinkCaps::plain(65_520)), (65_520 - 40) / 2);
-        assert_eq!(segment(LinkCaps::offloading(65_520)), (65_520 - 40) / 4);
-    }
 
     #[test]
     fn gw_98_a_room_holds_four_milliseconds_of_the_rate_and_two_segments() {

@@ -20,9 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use slab::Slab;
 use taut_core::{ConnError, ConnId, Event, FlowInfo, ReadError, Refusal, SetOption};
-use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side, near};
+use taut_gateway::{End, Failure, FlowId, NextStep, Rooms, Side};
 
-use crate::core::{AT_ONCE, Core, Key, Waited, interest, waits};
+use crate::core::{AT_ONCE, Core, Key, Waited, interest, near, waits};
 use crate::service::Far;
 use beginning::Beginning;
 
@@ -111,7 +111,7 @@ impl Connections {
         (from, shown): (SocketAddr, Option<SocketAddr>),
         to: SocketAddr,
     ) {
-        let mut options = near(core.stack.caps(), shown);
+        let mut options = near(shown);
         let mut conn = core.stack.connect(core.now, to, &options);
         if conn.is_err() {
             // The client has another connection to this service, or the guest could not answer it.
