@@ -377,12 +377,17 @@ pub fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R>
 }
 
 /// CPU-seconds that a process has used.
-pub fn cpu(process: u32) -> Option<f64> {
+fn cpu(process: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     // USER_HZ is 100 on every Linux that has this file.
     Some(ticks.sum::<f64>() / 100.0)
+}
+
+/// The same of a process and all that it has started.
+pub fn cpu_of_all(process: u32) -> Option<f64> {
+    Some(cpu(process)? + children(process).into_iter().filter_map(cpu_of_all).sum::<f64>())
 }
 
 fn children(process: u32) -> Vec<u32> {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use taut_testbed::{Guest, Scratch, guest};
 
-use crate::gateways::{Kind, Programs, cpu, spawn, wait_for};
+use crate::gateways::{Kind, Programs, cpu_of_all, spawn, wait_for};
 use crate::servers::{BLOCK, STAMPED, dial, now};
 use crate::split;
 use crate::table::Table;
@@ -91,7 +91,7 @@ fn machine(
         }
         Kind::Pasta => {
             let mut command = Command::new(&programs.passt);
-            command.args(["--foreground", "--quiet", "--runas", "0", "--mac-addr", "9a:55:9a:55:9a:55"]);
+            command.args(["--foreground", "--quiet", "--mac-addr", "9a:55:9a:55:9a:55"]);
             command.args(["-t", "none", "-u", "none", "--socket"]).arg(&socket);
             Some(command)
         }
@@ -115,7 +115,7 @@ fn machine(
         machine = machine.set(name, &value.to_string());
     }
     let said = world.host.enter(|| machine.run("machine", PATIENCE))?;
-    let used = gateway.and_then(|gateway| cpu(gateway.0.id()));
+    let used = gateway.and_then(|gateway| cpu_of_all(gateway.0.id()));
     Ok((world, said, used))
 }
 
