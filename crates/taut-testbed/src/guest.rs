@@ -94,6 +94,12 @@ impl Guest {
         })
     }
 
+    /// The kernel.
+    #[must_use]
+    pub fn kernel(&self) -> PathBuf {
+        self.folder.join("vmlinuz")
+    }
+
     /// With busybox as `/bin/busybox`. `None` if it is not there: that is reported as a skipped test.
     #[must_use]
     pub fn busybox(mut self) -> Option<Self> {

@@ -6,6 +6,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use taut_testbed::{Digest, Guest, Meter, Noise, Scratch, eventually, guest};
@@ -161,4 +162,31 @@ fn slirp_03_debians_qemu_with_this_library() {
     assert!(line(&printed, "3 packets").contains("3 packets received"), "{printed}");
     assert_eq!(line(&printed, "refused: "), "1");
     assert_eq!(line(&printed, "tftp: "), format!("{sent_file}  -"));
+}
+
+#[test]
+fn slirp_48_a_machine_boots_a_kernel_by_tftp() {
+    let Some(guest) = Guest::new(&["timeout"]) else { return };
+    let scratch = Scratch::new("slirp-boot");
+    let files = scratch.join("files");
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::copy(guest.kernel(), files.join("vmlinuz")).unwrap();
+    // The card's ROM is iPXE. The kernel finds no root, and ends the machine, as a boot that fails does.
+    let script = "#!ipxe\nkernel vmlinuz console=ttyS0 panic=-1\nboot\n";
+    std::fs::write(files.join("boot.ipxe"), script).unwrap();
+    let network = format!("user,id=net,tftp={},bootfile=boot.ipxe", files.display());
+    let mut qemu = Command::new("timeout");
+    qemu.arg(PATIENCE.as_secs().to_string()).args(["qemu-system-x86_64", "-no-reboot", "-m", "256"]);
+    qemu.args(["-machine", "graphics=off", "-display", "none", "-monitor", "none", "-serial", "stdio"]);
+    qemu.args([
+        "-boot",
+        "order=n,reboot-timeout=1000",
+        "-device",
+        "virtio-net-pci,netdev=net",
+        "-netdev",
+        &network,
+    ]);
+    let output = qemu.env("LD_LIBRARY_PATH", library(&scratch)).stdin(Stdio::null()).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("Linux version "), "{printed}");
 }
