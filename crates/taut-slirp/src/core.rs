@@ -121,9 +121,9 @@ pub(crate) fn waits(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::WouldBlock
 }
 
-/// The longest segment from and to a guest: half of what an MTU of 65,520 would carry. A guest's frame is one
-/// segment, without super-packets, and costs the same whatever its length; two whole ones, which a room holds
-/// at least, would be 52 ms of 20 Mbit/s.
+/// The longest segment from and to a guest: two fill a packet of 65,520 bytes. A frame carries one segment,
+/// so short ones mean many frames. A room holds two segments at least, and two of 65,480 bytes would be 52 ms
+/// of 20 Mbit/s.
 const SEGMENT_MAX: u16 = (65_520 - 40) / 2;
 
 /// The options of a connection to a guest.

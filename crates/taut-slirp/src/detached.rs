@@ -1,12 +1,12 @@
-//! Programs that serve, and are no children of the caller: it waits for the end of none.
+//! Programs that serve a guest's connections. They are not children of the caller, which need not reap them.
 #![expect(unsafe_code, reason = "std has no second fork")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Starts the command as a child of a child that ends at once, so that it belongs to the system's first
-/// process.
+/// Starts the command as a child of a child that ends at once: its parent is then the system's first process,
+/// or a nearer one that takes orphans.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<()> {
     // SAFETY: `fork` and `_exit` may be called in the child of a process with threads (signal-safety(7)).
     let fork = || match unsafe { libc::fork() } {
@@ -17,7 +17,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<()> {
     };
     // SAFETY: `fork` calls nothing else, and allocates nothing.
     let mut between = unsafe { command.pre_exec(fork) }.spawn()?;
-    // With SIGCHLD ignored, there is nothing to wait for.
+    // There is nothing to wait for if the caller ignores SIGCHLD, or reaps every child.
     _ = between.wait();
     Ok(())
 }

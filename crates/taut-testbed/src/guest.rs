@@ -94,7 +94,7 @@ impl Guest {
         })
     }
 
-    /// The kernel.
+    /// The file of its kernel.
     #[must_use]
     pub fn kernel(&self) -> PathBuf {
         self.folder.join("vmlinuz")
@@ -257,7 +257,7 @@ impl Guest {
         // No speculation to guard against, and a clock that needs no check against another one.
         let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";
         let words = format!("{words} {} -- --exact {test} --ignored --nocapture", self.words.join(" "));
-        command.arg("-kernel").arg(self.folder.join("vmlinuz")).arg("-initrd").arg(image);
+        command.arg("-kernel").arg(self.kernel()).arg("-initrd").arg(image);
         command
             .args(["-append", &words])
             .stdin(Stdio::null())

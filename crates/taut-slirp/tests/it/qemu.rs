@@ -178,14 +178,8 @@ fn slirp_48_a_machine_boots_a_kernel_by_tftp() {
     let mut qemu = Command::new("timeout");
     qemu.arg(PATIENCE.as_secs().to_string()).args(["qemu-system-x86_64", "-no-reboot", "-m", "256"]);
     qemu.args(["-machine", "graphics=off", "-display", "none", "-monitor", "none", "-serial", "stdio"]);
-    qemu.args([
-        "-boot",
-        "order=n,reboot-timeout=1000",
-        "-device",
-        "virtio-net-pci,netdev=net",
-        "-netdev",
-        &network,
-    ]);
+    qemu.args(["-boot", "order=n,reboot-timeout=1000", "-device", "virtio-net-pci,netdev=net"]);
+    qemu.args(["-netdev", &network]);
     let output = qemu.env("LD_LIBRARY_PATH", library(&scratch)).stdin(Stdio::null()).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.contains("Linux version "), "{printed}");
