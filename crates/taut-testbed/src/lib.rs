@@ -18,7 +18,7 @@
 //! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's; its congestion controls |
 //! | `emulator.rs` | [`Emulator`]: a path with rates, delays, losses; at its ends TUNs, stacks, or several of them |
 //! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
-//! | `patience.rs` | [`eventually`], [`now`]: how long a test waits |
+//! | `patience.rs` | [`eventually`], [`now`], [`Raise`]: how long a test waits, and what runs beside it |
 //! | `payload.rs` | [`Noise`]: bytes to send; [`Meter`]: their number and SHA-256 |
 //! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: the state of one of the kernel's connections |
 //! | `counters.rs` | `nstat`'s counters of a namespace |
@@ -80,7 +80,7 @@ pub use by_hand::ByHand;
 pub use emulator::{Emulator, Port, Switch, Taken, Watch, Watcher, Ways};
 pub use guest::Guest;
 pub use kernel::{Kernel, allow_namespaces};
-pub use patience::{PATIENCE, eventually, now};
+pub use patience::{PATIENCE, Raise, eventually, now};
 pub use payload::{Digest, Meter, Noise, sha256};
 pub use peer::{Peer, Service};
 pub use qdisc::has_qdisc;

@@ -1,10 +1,22 @@
-//! Waiting in tests: a clock to measure from outside, and the bound on what a test waits for.
+//! Waiting in tests: a clock to measure from outside, the bound on what a test waits for, and the end of what
+//! runs beside it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest that a step of a test may take. Only a step that is stuck takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sets a flag when it goes, also when its test fails: what runs beside the test ends then.
+#[derive(Debug)]
+pub struct Raise<'a>(pub &'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The clock, for bounds that hold on a busy machine too.
 #[expect(clippy::disallowed_methods, reason = "tests measure from outside")]

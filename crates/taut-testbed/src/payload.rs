@@ -27,10 +27,15 @@ impl Meter {
     /// Those of the reader.
     pub fn of(mut from: impl Read) -> io::Result<Self> {
         let (mut meter, mut buffer) = (Self::default(), vec![0; 1 << 18]);
-        while let count @ 1.. = from.read(&mut buffer)? {
-            meter.update(&buffer[..count]);
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) => return Ok(meter),
+                Ok(count) => meter.update(&buffer[..count]),
+                // A socket of the kernel's with a time limit says it after any signal.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
-        Ok(meter)
     }
 
     /// Adds bytes to the count and to the hash.
@@ -88,6 +93,21 @@ impl Noise {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Says that a signal came before each part.
+    struct Interrupted(&'static [u8], bool);
+
+    impl Read for Interrupted {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read(into) }
+        }
+    }
+
+    #[test]
+    fn a_signal_is_no_end() {
+        assert_eq!(Meter::of(Interrupted(b"abc", false)).unwrap().bytes(), 3);
+    }
 
     fn hex(digest: Digest) -> String {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()

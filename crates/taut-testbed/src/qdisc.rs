@@ -1,7 +1,9 @@
 //! A rate for one of the kernel's interfaces, by a token bucket (`tc-tbf(8)`), and the bytes that wait there.
-//! Called by live runs in which the kernel sends. Needs `tc`.
+//! Called by live runs in which the kernel sends. The rate needs `tc`.
 
 use std::io;
+
+use taut_device::Interface;
 
 use crate::Kernel;
 
@@ -25,10 +27,9 @@ impl Kernel {
     /// Bytes that wait in an interface's root queue.
     ///
     /// # Errors
-    /// When `tc` is not installed.
+    /// When there is no such interface.
     pub fn backlog_bytes(&self, interface: &str) -> io::Result<u64> {
-        let text = self.run(&format!("tc -s -j qdisc show dev {interface} root"))?;
-        backlog(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
+        self.enter(|| Interface::open(interface)?.backlog_bytes())?
     }
 }
 
@@ -36,23 +37,4 @@ impl Kernel {
 #[must_use]
 pub fn has_qdisc(kind: &str) -> bool {
     Kernel::new().is_ok_and(|kernel| kernel.run(&format!("tc qdisc add dev lo root {kind}")).is_ok())
-}
-
-/// The first `"backlog":` in the JSON that `tc` prints, which is exact, unlike its text output.
-fn backlog(json: &str) -> Option<u64> {
-    let rest = json.split_once("\"backlog\":")?.1;
-    let end = rest.find(|c: char| !c.is_ascii_digit())?;
-    rest[..end].parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backlog_is_read_as_tc_prints_it() {
-        let text = r#"[{"kind":"tbf","drops":0,"backlog":1514000,"qlen":1000},{"backlog":7}]"#;
-        assert_eq!(backlog(text), Some(1_514_000));
-        assert_eq!(backlog("[{}]"), None);
-    }
 }

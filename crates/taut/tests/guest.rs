@@ -32,7 +32,7 @@ use taut::device::{
     TxTicket,
 };
 use taut::{ConnOptions, Stack};
-use taut_testbed::{Guest, Kernel, Peer, Service, Subnet, connect, eventually, guest, listen, now};
+use taut_testbed::{Guest, Kernel, Peer, Raise, Service, Subnet, connect, eventually, guest, listen, now};
 use taut_wire::raw;
 use tokio::io::AsyncWriteExt as _;
 
@@ -256,6 +256,7 @@ fn paced(
     let capture = cable.far.enter(|| Capture::open("veth0")).unwrap().unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Raise(&stop);
         let collector = scope.spawn(|| collect(&capture, &stop));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let measured = runtime.block_on(async {
@@ -274,7 +275,7 @@ fn paced(
         });
         // What is on its way still arrives.
         thread::sleep(Duration::from_secs(4));
-        stop.store(true, Ordering::Relaxed);
+        drop(over);
         let arrived = collector.join().unwrap();
         assert_eq!(capture.take_lost().unwrap(), 0, "the capture has lost packets");
         let (wake_ups, timers, sent) = measured;
@@ -310,6 +311,7 @@ fn paced_by_the_kernel(flows: u16, rate: u64, seconds: u64) -> Measured {
     let capture = cable.far.enter(|| Capture::open("veth0")).unwrap().unwrap();
     let stop = AtomicBool::new(false);
     let arrived = thread::scope(|scope| {
+        let over = Raise(&stop);
         let collector = scope.spawn(|| collect(&capture, &stop));
         let options = ConnOptions { max_pacing_rate: Some(rate), ..ConnOptions::default() };
         let to = SocketAddr::from((NET.far_v4(), PORT));
@@ -321,7 +323,7 @@ fn paced_by_the_kernel(flows: u16, rate: u64, seconds: u64) -> Measured {
             );
         }
         thread::sleep(WARM_UP + Duration::from_secs(seconds));
-        stop.store(true, Ordering::Relaxed);
+        drop(over);
         collector.join().unwrap()
     });
     let begin_ns = arrived[0].at_ns + WARM_UP.as_nanos() as u64;
@@ -573,15 +575,6 @@ fn inside_vlan() {
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         assert!(socket.recv_from(&mut text).is_err(), "one datagram was for the stack");
     });
-}
-
-/// Is raised at the end, also of a test that fails.
-struct Raise<'a>(&'a AtomicBool);
-
-impl Drop for Raise<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Keeps a processor busy until `stop`; `longest` is the most time between two rounds, in ns. Not by

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{io, slice};
 
 use hosts::line::{Event, Line, Rng, Say};
-use hosts::{NEAR, Pair, below, eventually, without_timers};
+use hosts::{NEAR, Pair, Raise, below, eventually, without_timers};
 use taut_core::{ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig};
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
@@ -51,8 +51,9 @@ fn fates_in_every_order() {
                     thread::sleep(Duration::from_micros(200));
                 }
             });
+            let over = Raise(&is_over);
             pair.send(400_000, seed);
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
         });
         pair.line.script(0, |_| Say::Left);
         pair.line.give_room();
@@ -132,8 +133,9 @@ fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
                     thread::sleep(Duration::from_millis(1));
                 }
             });
+            let over = Raise(&is_over);
             pair.send(150_000, 3);
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
         });
         assert!(pair.line.said(0, say) >= 10);
         let retransmitted = pair.near.shard.access(|access| access.stack.counters().retrans_segs);

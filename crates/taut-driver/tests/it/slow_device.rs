@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hosts::line::{Event, Rng, Say};
-use hosts::{PATIENCE, Pair, eventually, without_timers};
+use hosts::{PATIENCE, Pair, Raise, eventually, without_timers};
 use taut_core::{ConnId, Counters, LinkCaps};
 
 fn counters(pair: &Pair) -> Counters {
@@ -82,8 +82,9 @@ fn fates_in_every_order() {
                     thread::sleep(Duration::from_micros(50));
                 }
             });
+            let over = Raise(&is_over);
             pair.send(400_000, seed);
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
         });
         pair.line.script(0, |_| Say::Left);
         pair.line.give_room();

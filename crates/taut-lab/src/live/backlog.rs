@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use taut_device::Interface;
-use taut_testbed::Kernel;
+use taut_testbed::{Kernel, Raise};
 
 /// The number of bytes before the first look.
 const UNKNOWN: u64 = u64::MAX;
@@ -42,9 +42,8 @@ impl Backlog {
                     thread::sleep(interval);
                 }
             });
-            let done = work();
-            over.store(true, Ordering::Relaxed);
-            done
+            let _over = Raise(&over);
+            work()
         })
     }
 }

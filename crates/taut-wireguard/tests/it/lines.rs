@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use taut::blocking::{TcpListener, TcpStream};
-use taut_testbed::{Kernel, Subnet, live};
+use taut_testbed::{Kernel, Raise, Subnet, live};
 use taut_wireguard::WireGuard;
 
 use crate::support::{ADDRESSES, ALLOWED, End, Fate, Host, Relay, pair, same, transfer, until};
@@ -40,6 +40,7 @@ fn wg_26_the_queue_below_the_tunnel_is_small() {
     let is_over = AtomicBool::new(false);
     let mut samples = Vec::new();
     thread::scope(|scope| {
+        let over = Raise(&is_over);
         scope.spawn(|| _ = std::io::copy(&mut far, &mut std::io::sink()));
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -52,7 +53,7 @@ fn wg_26_the_queue_below_the_tunnel_is_small() {
             samples.push(here.backlog_bytes("veth0").unwrap());
             thread::sleep(Duration::from_millis(25));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let info = observed.info().unwrap();
         assert_eq!(info.tsq_rule, "measured");
         assert!(info.bytes_acked > 4_000_000, "{} bytes in 3 s", info.bytes_acked);

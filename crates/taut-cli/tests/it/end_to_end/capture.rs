@@ -18,8 +18,8 @@ fn select(lab: &Lab, filter: &str) -> Vec<String> {
     let output = lab.output(
         Command::new("tshark")
             .args(["-n", "-r", "capture.pcapng", "-Y", filter])
-            // The payload is noise, which tshark would take for a protocol of that port.
-            .args(["-d", "tcp.port==7000,data", "-d", "tcp.port==80,data"])
+            // The payload is noise, which tshark would take for a protocol of either port.
+            .args(["-d", "tcp.port==1-65535,data"])
             .args(checks.iter().flat_map(|check| ["-o", check]))
             .stdin(Stdio::null()),
     );

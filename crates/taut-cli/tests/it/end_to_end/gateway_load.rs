@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use taut_testbed::PATIENCE;
+use taut_testbed::{PATIENCE, Raise};
 
 use super::support::{Lab, taut};
 
@@ -92,13 +92,14 @@ fn many_connections(name: &str, count: usize) {
     let port = listener.local_addr().unwrap().port();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Raise(&stop);
         let server = scope.spawn(|| echo(&listener, &stop));
         let program = std::env::current_exe().unwrap().display().to_string();
         let args = ["gateway", "--run", "--", &program, INSIDE, "--exact", "--ignored", "--nocapture"];
         let output = lab.output(
             taut(&args).stdin(Stdio::null()).env(COUNT, count.to_string()).env(PORT, port.to_string()),
         );
-        stop.store(true, Ordering::Relaxed);
+        drop(over);
         let most = server.join().unwrap();
         let said =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -237,6 +238,7 @@ fn an_hour_of_connections_leaves_nothing_behind() {
     let port = listener.local_addr().unwrap().port();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Raise(&stop);
         scope.spawn(|| echo(&listener, &stop));
         let program = std::env::current_exe().unwrap().display().to_string();
         let inside = "end_to_end::gateway_load::inside_connections_come_and_go";
@@ -268,7 +270,7 @@ fn an_hour_of_connections_leaves_nothing_behind() {
                 println!("{:.0?}: {} KB", begin.elapsed(), held.last().unwrap() / 1_024);
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(over);
         let mut said = String::new();
         gateway.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(gateway.wait().unwrap().success(), "{said}");

@@ -6,6 +6,7 @@ pub(crate) use crate::line;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,15 @@ use taut_driver::{Access, Clock, Device, DriverThread, Interest, Shard};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const NEAR: &str = "10.0.0.1";
 pub(crate) const FAR: &str = "10.0.0.2:7";
+
+/// Sets a flag when it goes, also when its test fails: what runs beside the test ends then.
+pub(crate) struct Raise<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A stack that a thread drives.
 pub(crate) struct Host {
