@@ -193,7 +193,7 @@ ffi: ## taut.h, libtaut.so, libtaut.a and taut.pc in target/ffi; a client in Go,
 	TAUT_REQUIRE_LIVE=1 $(CARGO) test --locked --quiet -p taut-ffi --test it -- --ignored --nocapture $(ARGS)
 	@ls -l $(or $(CARGO_TARGET_DIR),target)/ffi/lib
 
-adapters: ## taut under tonic and tokio-postgres, which compile for longer than the tests may: examples/adapters (2 min)
+adapters: ## taut under tonic, tokio-postgres and russh, which compile for longer than the tests may: examples/adapters (2 min)
 	$(CARGO) fmt --check --manifest-path examples/adapters/Cargo.toml
 	$(CARGO) test --locked --manifest-path examples/adapters/Cargo.toml $(ARGS)
 

@@ -17,3 +17,8 @@ fn grpc_checks_the_health_of_a_server() {
 fn postgres_returns_a_row() {
     assert_eq!(run(env!("CARGO_BIN_EXE_postgres")), "[\"hello\"]\n");
 }
+
+#[test]
+fn ssh_runs_a_command() {
+    assert_eq!(run(env!("CARGO_BIN_EXE_ssh")), "hello\n");
+}
