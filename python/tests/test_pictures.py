@@ -45,14 +45,14 @@ def test_py_12_colours_are_those_of_taut_plot() -> None:
     lines = re.search(r"const LINES.*?\];", theme, re.S)
     assert lines is not None
     assert tuple(name.lower() for name in re.findall(r"Self::([A-Z]+)", lines[0])) == _plot.LINES
-    figures = (ROOT / "crates/taut-lab/src/report/figures.rs").read_text()
-    names = re.search(r"pub const NAMES.*?\];", figures, re.S)
+    figures = (ROOT / "crates/taut-lab/src/report/pictures/mod.rs").read_text()
+    names = re.search(r"const ALL:.*?\];", figures, re.S)
     assert names is not None
-    assert tuple(re.findall(r'"(\w+)"', names[0])) == _plot.NAMES
-    queues = (ROOT / "crates/taut-lab/src/report/queues.rs").read_text()
+    assert tuple(re.findall(r'\("(\w+)", ', names[0])) == _plot.NAMES
+    queues = (ROOT / "crates/taut-lab/src/report/pictures/queues.rs").read_text()
     parts = re.findall(r'\("([^"]+)", Ink::([A-Z]+)\)', queues)
     assert tuple((name, ink.lower()) for name, ink in parts) == _plot.QUEUES
-    blocked = (ROOT / "crates/taut-lab/src/report/blocked.rs").read_text()
+    blocked = (ROOT / "crates/taut-lab/src/report/pictures/blocked.rs").read_text()
     gates = re.findall(r"Gate::(\w+) => Ink::([A-Z]+)", blocked)
     assert {re.sub(r"(?<!^)(?=[A-Z])", "-", gate).lower(): ink.lower() for gate, ink in gates} == _plot.GATES
 

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::controllers::with_param;
-use super::{Case, Scenario, Variant, keys};
+use super::{Case, Scenario, Variant, builtin, keys};
 use crate::metrics;
 use crate::recorded::trace;
 
@@ -454,7 +454,7 @@ fn starts_with_path(path: &str, key: &str) -> bool {
 fn place(file: &str, text: &str, span: Option<Range<usize>>) -> String {
     match span {
         // Not of a built-in scenario, whose text users do not see.
-        Some(span) if file.contains(['/', '.']) => {
+        Some(span) if builtin::find(file).is_none() => {
             let before = text.get(..span.start).unwrap_or(text);
             format!("{file}:{}", before.matches('\n').count() + 1)
         }

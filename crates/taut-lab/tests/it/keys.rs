@@ -116,6 +116,10 @@ fn lab_03_an_error_names_the_line_and_the_nearest_key() {
         let said = error(&SMALL.replacen(from, to, 1), &[]);
         assert!(said.starts_with(expected[0]) && said.ends_with(expected[1]), "{said}\nnot\n{expected:?}");
     }
+    // A text that is no file has lines, too; users do not see that of a built-in scenario.
+    let placed =
+        |file: &str| Document::parse("x", file, "title = ", &[], &Registry::default()).unwrap_err().place;
+    assert_eq!(["a text", "tsq"].map(placed), ["a text:1", "tsq"]);
 }
 
 #[test]
