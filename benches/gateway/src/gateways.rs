@@ -118,20 +118,8 @@ pub struct Guest {
 /// The command that keeps the guest's namespace.
 const SLEEP: [&str; 2] = ["sleep", "100000"];
 /// It takes the station of the host's interface for its own, which a TUN has not.
-const PASTA: [&str; 12] = [
-    "--quiet",
-    "--config-net",
-    "--runas",
-    "0",
-    "--mac-addr",
-    "9a:55:9a:55:9a:55",
-    "-u",
-    "none",
-    "-T",
-    "none",
-    "-U",
-    "none",
-];
+const PASTA: [&str; 10] =
+    ["--quiet", "--config-net", "--mac-addr", "9a:55:9a:55:9a:55", "-u", "none", "-T", "none", "-U", "none"];
 /// A port of the guest, reached by the same port of the host.
 pub const FORWARDED: u16 = 7020;
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -278,7 +266,9 @@ impl Programs {
         let mut command = Command::new(self.path(kind));
         match kind {
             Kind::Taut => command.args(["gateway", "--quiet", "--control", "none", "--netns"]).arg(process),
-            Kind::Pasta => command.arg("--foreground").args(PASTA).args(["-t", ports]).arg(process),
+            Kind::Pasta => {
+                command.args(["--foreground", "--runas", "0"]).args(PASTA).args(["-t", ports]).arg(process)
+            }
             Kind::Slirp4netns => command
                 .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
                 .arg(process)

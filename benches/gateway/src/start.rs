@@ -5,6 +5,7 @@
 //! | in a namespace that is there | `taut gateway --netns PID` | `pasta PID` | `slirp4netns PID tap0` |
 //! | a command in a network of its own | `taut gateway --run -- PROGRAM` | `pasta -- PROGRAM` | `unshare -r -n PROGRAM`, and slirp4netns when that is in its namespace |
 //!
+//! Commands run as an ordinary user, who must be able to run this program.
 //! gvproxy needs a TAP that somebody makes in the namespace, and tun2proxy one that somebody configures in a
 //! namespace of its own: that work (`gateways.rs`, by `ip`) is in their figures.
 
@@ -94,11 +95,15 @@ fn in_namespace(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
 
 fn of_command(programs: &Programs, kind: Kind, world: &World) -> Result<f64> {
     let program = std::env::current_exe()?;
-    let mut whole = programs.for_command(kind).unwrap_or_else(|| {
+    let runs = programs.for_command(kind).unwrap_or_else(|| {
         let mut command = Command::new("unshare");
         command.args(["-r", "-n"]);
         command
     });
+    // As an ordinary user: started by root, the newest pasta ends without its network.
+    let mut whole = Command::new("setpriv");
+    whole.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]);
+    whole.arg(runs.get_program()).args(runs.get_args());
     whole.arg(&program).arg(FIRST).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let begun = SystemTime::now();
     let mut first = Killed(world.host.namespace.spawn(&mut whole)?);
