@@ -376,7 +376,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     args.log.start();
     let enter = args.enter();
-    let machine = args.machine.plug(&pairs, args.mtu(), args.run)?;
+    let machine = args.machine.plug(&pairs, args.mtu(), args.run, args.manner().one_off)?;
     check(args, enter.is_some() || machine.is_some())?;
     let Opened { opening, mut namespace, listening, builder, out } = open(args, enter, &pairs)?;
     let doors = args.live.open(args.manner().take_api())?;

@@ -88,6 +88,7 @@ impl MachineArgs {
         addresses: &[(Cidr, Cidr)],
         mtu: u16,
         is_run: bool,
+        is_one_off: bool,
     ) -> anyhow::Result<Option<Plugged>> {
         let mut search = SearchDomains::default();
         for name in &self.search {
@@ -120,6 +121,7 @@ impl MachineArgs {
         let number = self.passt.as_ref().and_then(|place| place.to_str()?.strip_prefix("fd:"));
         let machines = match number {
             Some(number) => connected(number).with_context(|| format!("--passt fd:{number}"))?,
+            None if is_one_off => Machines::listen_once(path)?,
             None => Machines::listen(plug, path)?,
         };
         let text = format!("waiting for virtual machines at {}", path.display());

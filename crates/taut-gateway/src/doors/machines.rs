@@ -107,6 +107,8 @@ pub struct Machines(Socket);
 #[derive(Debug)]
 enum Socket {
     Stream(UnixListener),
+    /// For the first machine only.
+    Once(UnixListener),
     /// One that is connected already.
     Connected(UnixStream),
     Datagrams(UnixDatagram),
@@ -172,6 +174,14 @@ impl Machines {
         }
     }
 
+    /// The same for a stream, to whose first machine no other comes: it is gone then.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_once(path: &Path) -> io::Result<Self> {
+        listen_at(path, BACKLOG).map(|socket| Self(Socket::Once(socket)))
+    }
+
     /// The machine at the other end of this stream, which is the only one.
     ///
     /// # Errors
@@ -202,6 +212,11 @@ impl Machines {
             Socket::Stream(listener) => {
                 listener.set_nonblocking(true)?;
                 service.streams(&tokio::net::UnixListener::from_std(listener)?).await
+            }
+            Socket::Once(listener) => {
+                listener.set_nonblocking(true)?;
+                let first = accept(&tokio::net::UnixListener::from_std(listener)?).await?.into_std()?;
+                service.only(first).await
             }
             Socket::Connected(socket) => service.only(socket).await,
             Socket::Datagrams(socket) => service.datagrams(socket).await,

@@ -1,6 +1,6 @@
 //! How `taut gateway` begins and ends: ready when a descriptor or the service manager gets a line, over when
-//! its namespace is gone; where it stands in for pasta or slirp4netns, also in the background, with a file
-//! for its number, ready when its caller's process ends, and over with a descriptor. A confined process
+//! its namespace is gone; where it stands in for pasta, passt or slirp4netns, also in the background, with a
+//! file for its number, ready when its caller's process ends, and over with a descriptor. A confined process
 //! cannot open these, so they are opened here. Called by `gateway.rs`, before there is a second thread.
 //!
 //! ```text
@@ -50,6 +50,8 @@ pub(crate) struct Manner {
     /// It has another end.
     pub stays: bool,
     pub background: bool,
+    /// It ends with the first machine.
+    pub one_off: bool,
     pub pid_file: Option<PathBuf>,
     pub log_file: Option<PathBuf>,
     pub exit_fd: Option<RawFd>,

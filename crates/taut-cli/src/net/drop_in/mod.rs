@@ -1,9 +1,10 @@
-//! `taut` in the place of pasta and slirp4netns: by the name by which it is called, or as `taut pasta …`. A
-//! table of each translates its options into those of `taut gateway`; one that is not in the table is an
-//! error that names it. Called by `lib.rs`.
+//! `taut` in the place of pasta, passt and slirp4netns: by the name by which it is called, or as `taut pasta
+//! …`. A table of each translates its options into those of `taut gateway`; one that is not in the table is
+//! an error that names it. Called by `lib.rs`.
 
 pub(crate) mod api;
 pub(crate) mod manner;
+mod passt;
 mod pasta;
 mod slirp4netns;
 mod words;
@@ -20,14 +21,16 @@ use crate::shared::output;
 #[derive(Clone, Copy)]
 enum Program {
     Pasta,
+    Passt,
     Slirp4netns,
 }
 
 impl Program {
-    /// pasta's own names are `pasta` and `pasta.avx2`.
+    /// The names of pasta's own files are `pasta` and `pasta.avx2`, as passt's.
     fn named(name: &str) -> Option<Self> {
         match name.split('.').next() {
             Some("pasta") => Some(Self::Pasta),
+            Some("passt") => Some(Self::Passt),
             Some("slirp4netns") => Some(Self::Slirp4netns),
             _ => None,
         }
@@ -61,8 +64,10 @@ fn translated(program: Program, own: &OsString, args: &[OsString]) -> anyhow::Re
     let asked = args.first().map(String::as_str);
     let text = match (program, asked) {
         (Program::Pasta, Some("-h" | "--help")) => Some(pasta::usage()),
+        (Program::Passt, Some("-h" | "--help")) => Some(passt::usage()),
         (Program::Slirp4netns, Some("-h" | "--help")) => Some(slirp4netns::usage()),
         (Program::Pasta, Some("--version")) => Some(format!("pasta of taut {}\n", env!("CARGO_PKG_VERSION"))),
+        (Program::Passt, Some("--version")) => Some(format!("passt of taut {}\n", env!("CARGO_PKG_VERSION"))),
         // Podman compares the version.
         (Program::Slirp4netns, Some("-v" | "--version")) => {
             Some(format!("slirp4netns version 1.2.0+taut.{}\n", env!("CARGO_PKG_VERSION")))
@@ -75,6 +80,7 @@ fn translated(program: Program, own: &OsString, args: &[OsString]) -> anyhow::Re
     }
     let found = match program {
         Program::Pasta => pasta::read(&args)?,
+        Program::Passt => passt::read(&args)?,
         Program::Slirp4netns => slirp4netns::read(&args)?,
     };
     let words =

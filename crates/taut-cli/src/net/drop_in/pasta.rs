@@ -14,11 +14,12 @@ const USAGE: &str = "Usage: pasta [OPTION]... [-- COMMAND [ARG]...]\n       past
                      pasta [OPTION]... --netns PATH|NAME\n\nThe options of pasta(1) that taut has. It also reads the \
                      configuration file of taut gateway,\nwhich may have rules.";
 
-const fn row(short: char, long: &'static str, to: To, help: &'static str) -> Row {
+pub(super) const fn row(short: char, long: &'static str, to: To, help: &'static str) -> Row {
     Row { short: if short == ' ' { None } else { Some(short) }, long, to, help }
 }
 
-const ROWS: &[Row] = &[
+/// Options of both pasta and passt.
+pub(super) const COMMON: &[Row] = &[
     row('q', "quiet", To::Flag(|to| to.quiet = true), "log errors only"),
     row('d', "debug", To::Nothing, "nothing"),
     row(' ', "trace", To::Nothing, "nothing"),
@@ -31,20 +32,12 @@ const ROWS: &[Row] = &[
     row('a', "address", To::Value(address), "the guest's address, once per family"),
     row('n', "netmask", To::Value(netmask), "its mask, in bits or with dots"),
     row('g', "gateway", To::Option("--gateway"), "the gateway's address"),
-    row('I', "ns-ifname", To::Option("--interface"), "name of the guest's interface"),
     row('D', "dns", To::Value(none), "none only: guests have the name server of --dns-forward"),
     row(' ', "dns-forward", To::Value(dns_forward), "answer queries at this address, too"),
     row(' ', "dns-host", To::Option("--dns"), "name server of the host"),
-    row('S', "search", To::Value(none), "none only"),
-    row(' ', "no-dhcp-dns", To::Nothing, "nothing: a namespace has no DHCP"),
-    row(' ', "no-dhcp-search", To::Nothing, "nothing"),
     row(' ', "no-tcp", To::Words(&["--rule", "deny tcp any"]), "the rule \"deny tcp any\""),
     row(' ', "no-udp", To::Words(&["--rule", "deny udp any"]), "the rule \"deny udp any\""),
     row(' ', "no-icmp", To::Words(&["--rule", "deny ping any"]), "the rule \"deny ping any\""),
-    row(' ', "no-dhcp", To::Nothing, "nothing"),
-    row(' ', "no-ndp", To::Nothing, "nothing: the interface has no neighbours"),
-    row(' ', "no-dhcpv6", To::Nothing, "nothing"),
-    row(' ', "no-ra", To::Nothing, "nothing"),
     row(' ', "no-map-gw", To::Flag(|to| to.no_host_loopback = true), "close the host's loopback"),
     row(' ', "map-host-loopback", To::Value(map_host_loopback), "the host's loopback at this address"),
     row(' ', "map-guest-addr", To::Value(map_guest_addr), "this host at this address"),
@@ -55,6 +48,17 @@ const ROWS: &[Row] = &[
     row('6', "ipv6-only", To::Flag(|to| to.only_v6 = true), "IPv6 only"),
     row('t', "tcp-ports", To::Value(|to, spec| ports(to, "-t", spec)), "ports of the host to the guest"),
     row('u', "udp-ports", To::Value(|to, spec| ports(to, "-u", spec)), "the same for UDP"),
+];
+
+const PASTA: &[Row] = &[
+    row('S', "search", To::Value(none), "none only"),
+    row('I', "ns-ifname", To::Option("--interface"), "name of the guest's interface"),
+    row(' ', "no-dhcp-dns", To::Nothing, "nothing: a namespace has no DHCP"),
+    row(' ', "no-dhcp-search", To::Nothing, "nothing"),
+    row(' ', "no-dhcp", To::Nothing, "nothing"),
+    row(' ', "no-ndp", To::Nothing, "nothing: the interface has no neighbours"),
+    row(' ', "no-dhcpv6", To::Nothing, "nothing"),
+    row(' ', "no-ra", To::Nothing, "nothing"),
     row('T', "tcp-ns", To::Value(none), "none only: the host's loopback stays closed"),
     row('U', "udp-ns", To::Value(none), "none only"),
     row(' ', "netns", To::Value(netns), "the namespace, by path or name"),
@@ -72,18 +76,10 @@ const ROWS: &[Row] = &[
 /// # Errors
 /// The first one that has no equivalent.
 pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
-    let mut to = translate("pasta", ROWS, args)?;
+    let mut to = translate("pasta", &[COMMON, PASTA], args)?;
     let pid = to.rest.first().filter(|_| to.netns.is_none() && to.rest.len() == 1);
     let pid = pid.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit())).cloned();
-    let guests = guests(&to)?;
-    to.words.extend(guests.iter().flat_map(|guest| ["--guest".to_owned(), guest.clone()]));
-    if !to.no_host_loopback || !to.loopback_at.is_empty() {
-        to.add(&["--host-loopback"]);
-    }
-    for seen in &to.loopback_at {
-        let own = if seen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-        to.manner.mapped.push((*seen, own));
-    }
+    addresses(&mut to)?;
     let place = to.netns.clone().or(pid);
     // In the background nothing reads standard error.
     let is_read = to.foreground || place.is_none() || to.manner.log_file.is_some();
@@ -107,9 +103,23 @@ pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
     Ok(to)
 }
 
+/// The guest's addresses, and where the host's loopback is.
+pub(super) fn addresses(to: &mut Translated) -> anyhow::Result<()> {
+    let guests = guests(to)?;
+    to.words.extend(guests.iter().flat_map(|guest| ["--guest".to_owned(), guest.clone()]));
+    if !to.no_host_loopback || !to.loopback_at.is_empty() {
+        to.add(&["--host-loopback"]);
+    }
+    for seen in &to.loopback_at {
+        let own = if seen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        to.manner.mapped.push((*seen, own));
+    }
+    Ok(())
+}
+
 /// The table.
 pub(super) fn usage() -> String {
-    help(USAGE, ROWS)
+    help(USAGE, &[COMMON, PASTA])
 }
 
 fn guests(to: &Translated) -> anyhow::Result<Vec<String>> {

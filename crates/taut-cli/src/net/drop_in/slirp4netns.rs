@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
 /// # Errors
 /// The first one that has no equivalent.
 pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
-    let mut to = translate("slirp4netns", ROWS, args)?;
+    let mut to = translate("slirp4netns", &[ROWS], args)?;
     let mut rest = to.rest.clone().into_iter();
     let (Some(place), tap, None) = (rest.next(), rest.next(), rest.next()) else {
         bail!("a namespace and perhaps the name of an interface: slirp4netns [OPTION]... PID|PATH [TAPNAME]");
@@ -76,7 +76,7 @@ pub(super) fn read(args: &[String]) -> anyhow::Result<Translated> {
 
 /// The table.
 pub(super) fn usage() -> String {
-    help(USAGE, ROWS)
+    help(USAGE, &[ROWS])
 }
 
 /// An address of the network by its number.

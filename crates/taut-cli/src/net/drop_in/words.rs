@@ -1,6 +1,7 @@
 //! Command lines in the manner of getopt_long(3): `-x VALUE`, `-xVALUE`, `-xyz`, `--long VALUE`,
 //! `--long=VALUE`, up to `--` or the first word that is no option. Each option is a row of a table, which has
-//! its meaning for `taut gateway`. Called by `pasta.rs` and `slirp4netns.rs`.
+//! its meaning for `taut gateway`. Called by `pasta.rs`, `passt.rs` and
+//! `slirp4netns.rs`.
 
 use std::net::IpAddr;
 
@@ -51,6 +52,8 @@ pub(super) struct Translated {
     pub(super) addresses: Vec<String>,
     pub(super) prefix: Option<u8>,
     pub(super) netns: Option<String>,
+    /// Where a machine is.
+    pub(super) socket: Option<String>,
     /// Only this family.
     pub(super) only_v4: bool,
     pub(super) only_v6: bool,
@@ -83,16 +86,21 @@ impl Translated {
 ///
 /// # Errors
 /// An option that has no row, by its name, or a value that is missing or wrong.
-pub(super) fn translate(program: &str, rows: &[Row], args: &[String]) -> anyhow::Result<Translated> {
+pub(super) fn translate(
+    program: &str,
+    tables: &[&'static [Row]],
+    args: &[String],
+) -> anyhow::Result<Translated> {
     let mut found = Translated::default();
     let mut args = args.iter();
+    let find = |is: &dyn Fn(&Row) -> bool| tables.iter().copied().flatten().find(|row| is(row));
     while let Some(word) = args.next() {
         if word == "--" {
             found.rest.extend(args.by_ref().cloned());
         } else if let Some(long) = word.strip_prefix("--") {
             let (name, value) =
                 long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-            let row = rows.iter().find(|row| row.long == name);
+            let row = find(&|row| row.long == name);
             let row = row.with_context(|| unknown(program, &format!("--{name}")))?;
             let value = match (row.to.takes_value(), value) {
                 (true, None) => {
@@ -104,7 +112,7 @@ pub(super) fn translate(program: &str, rows: &[Row], args: &[String]) -> anyhow:
             apply(row, value, &mut found)?;
         } else if word.len() > 1 && word.starts_with('-') {
             for (at, letter) in word[1..].char_indices() {
-                let row = rows.iter().find(|row| row.short == Some(letter));
+                let row = find(&|row| row.short == Some(letter));
                 let row = row.with_context(|| unknown(program, &format!("-{letter}")))?;
                 if !row.to.takes_value() {
                     apply(row, None, &mut found)?;
@@ -150,11 +158,11 @@ fn apply(row: &Row, value: Option<&str>, found: &mut Translated) -> anyhow::Resu
 }
 
 /// The rows, for `--help`.
-pub(super) fn help(usage: &str, rows: &[Row]) -> String {
+pub(super) fn help(usage: &str, tables: &[&[Row]]) -> String {
     let line = |row: &Row| {
         let short = row.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
         let value = if row.to.takes_value() { "=VALUE" } else { "" };
         format!("  {short}--{:<30} {}\n", format!("{}{value}", row.long), row.help)
     };
-    format!("{usage}\n\n{}", rows.iter().map(line).collect::<String>())
+    format!("{usage}\n\n{}", tables.iter().copied().flatten().map(line).collect::<String>())
 }

@@ -1,5 +1,5 @@
-//! `taut` in the place of pasta and slirp4netns, by the command lines of podman: GW-194, 195, 223, 224 and
-//! 252 of `docs/spec/gateway.md`.
+//! `taut` in the place of pasta, passt and slirp4netns, by the command lines of podman and libvirt: GW-194,
+//! 195, 223, 224, 252 and 276 of `docs/spec/gateway.md`.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use taut_testbed::{Kernel, Subnet, eventually};
 
+use super::gateway_machines::machine;
 use super::gateway_operations::{SERVER, lab};
 use super::support::{Lab, taut};
 
@@ -169,6 +170,53 @@ fn gw_194_pasta_by_name_serves_a_namespace_and_ends_with_it() {
     let run = ["pasta", "-4", "--", "python3", "-c", READ, SERVER, &place.port().to_string()];
     let output = lab.output(taut(&run).stdin(Stdio::null()));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", said(&output));
+}
+
+#[test]
+fn gw_276_passt_by_name_serves_one_machine_and_ends_with_it() {
+    let Some(lab) = lab("drop-in-passt", &[]) else { return };
+    let place = hello(&lab, SERVER);
+    let link = lab.dir.join("passt");
+    symlink(env!("CARGO_BIN_EXE_taut"), &link).unwrap();
+    for by_name in [true, false] {
+        let [socket, pid, log] = ["socket", "pid", "log"].map(|name| lab.dir.join(name));
+        let mut passt = if by_name { Command::new(&link) } else { taut(&["passt"]) };
+        // As libvirt starts it.
+        passt
+            .arg("--one-off")
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--pid")
+            .arg(&pid)
+            .arg("--log-file")
+            .arg(&log);
+        passt.args(["--address", "172.17.2.5", "--netmask", "255.255.255.0"]);
+        passt.args(["--tcp-ports", "127.0.0.1/7072:80"]);
+        let output = lab.output(passt.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let gateway: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        let machine = machine(&socket, "52:54:00:12:34:57", "172.17.2.5");
+        let mut text = String::new();
+        let mut stream = taut::blocking::TcpStream::connect(&machine, place).unwrap();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        // A port of the host.
+        let listener = taut::blocking::TcpListener::bind(&machine, "172.17.2.5:80").unwrap();
+        let serving = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"inner").unwrap());
+        let mut client = lab.kernel.enter(|| TcpStream::connect("127.0.0.1:7072")).unwrap().unwrap();
+        let mut first = [0; 5];
+        client.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"inner");
+        serving.join().unwrap();
+        drop((stream, machine));
+        eventually("the gateway has ended", || !is_there(gateway));
+        assert!(lab.kernel.enter(|| TcpStream::connect("127.0.0.1:7072")).unwrap().is_err());
+    }
+    for (words, why) in [(&["-f"][..], "--socket PATH"), (&["--vhost-user"], "passt's option --vhost-user")] {
+        let output = lab.output(taut(&["passt"]).args(words).stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said(&output).contains(why), "{words:?}: {}", said(&output));
+    }
 }
 
 /// One request to the API socket.

@@ -23,7 +23,7 @@ use super::gateway_operations::{Gateway, lab};
 use super::support::{Lab, taut};
 
 /// A machine with this station, which gets this address.
-fn machine(socket: &Path, mac: &str, address: &str) -> Stack {
+pub(super) fn machine(socket: &Path, mac: &str, address: &str) -> Stack {
     let options = FramesOptions { dhcp: true, mac: mac.parse().ok(), ..FramesOptions::default() };
     let frames = Frames::stream(UnixStream::connect(socket).unwrap(), &[], &options).unwrap();
     let stack = Stack::builder().device(frames).build().unwrap();
