@@ -17,7 +17,7 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
     for (name, text) in builtin::ALL {
-        let document = Document::parse(name, &builtin_place(name), text, &[], &Registry::default())?;
+        let document = Document::parse(name, &builtin::place(name), text, &[], &Registry::default())?;
         let base = document.base()?;
         let takes = base.takes.clone().unwrap_or_default();
         let variants: Vec<&str> = base.variants.iter().map(|variant| variant.name.as_str()).collect();
@@ -85,11 +85,6 @@ fn listed(all: &[(&str, Column)]) -> String {
     text
 }
 
-/// The name of a built-in scenario in messages; it is no file of the user's.
-fn builtin_place(name: &str) -> String {
-    format!("scenario {name}")
-}
-
 /// Opens a scenario by its name or its file.
 pub(super) fn open(
     name: &str,
@@ -108,7 +103,7 @@ pub(super) fn open(
             );
         };
         let read = |file: &str| read_beside(None, file);
-        return Ok(Document::parse_with(name, &builtin_place(name), text, changes, controllers, &read)?);
+        return Ok(Document::parse_with(name, &builtin::place(name), text, changes, controllers, &read)?);
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());

@@ -34,3 +34,13 @@ pub const PUBLISHED: usize = 5;
 pub fn find(name: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
+
+/// In the place of a file's name, for errors.
+#[must_use]
+pub fn place(name: &str) -> String {
+    format!("scenario {name}")
+}
+
+pub(super) fn is_place(file: &str) -> bool {
+    ALL.iter().any(|(name, _)| file == place(name))
+}

@@ -454,7 +454,7 @@ fn starts_with_path(path: &str, key: &str) -> bool {
 fn place(file: &str, text: &str, span: Option<Range<usize>>) -> String {
     match span {
         // Not of a built-in scenario, whose text users do not see.
-        Some(span) if builtin::find(file).is_none() => {
+        Some(span) if !builtin::is_place(file) => {
             let before = text.get(..span.start).unwrap_or(text);
             format!("{file}:{}", before.matches('\n').count() + 1)
         }

@@ -119,7 +119,7 @@ fn lab_03_an_error_names_the_line_and_the_nearest_key() {
     // A text that is no file has lines, too; users do not see that of a built-in scenario.
     let placed =
         |file: &str| Document::parse("x", file, "title = ", &[], &Registry::default()).unwrap_err().place;
-    assert_eq!(["a text", "tsq"].map(placed), ["a text:1", "tsq"]);
+    assert_eq!(["a text", "scenario tsq"].map(placed), ["a text:1", "scenario tsq"]);
 }
 
 #[test]
