@@ -219,7 +219,8 @@ impl Gateway {
             // Another rule allows the address, whatever its name.
             _ if verdict.action == Action::Allow && !by_name => Judged::Free,
             _ if verdict.action == Action::Allow && is_hidden && !verdict.rule.allows_ech() => {
-                Judged::Refused(format!("{}: its server name is encrypted (ECH)", verdict.rule))
+                let why = "it may have another name, encrypted (ECH); browsers need `ech` at the rule's end";
+                Judged::Refused(format!("{}: {why}", verdict.rule))
             }
             _ if verdict.action == Action::Allow => Judged::Named,
             Found::Name { name, .. } => Judged::Refused(format!("{}: it is for {name}", verdict.rule)),
