@@ -1,5 +1,4 @@
-//! A TCP/IP stack whose send path never holds more bytes in any queue than it needs: sans-IO, `no_std`, no
-//! clock.
+//! A TCP/IP stack whose send path keeps the queues below it short: sans-IO, `no_std`, no clock.
 //!
 //! ```text
 //!         app                                                                        peer

@@ -48,7 +48,7 @@ impl Timers {
         }
     }
 
-    /// Those of a handshake that a listener began.
+    /// Timers of a connection whose handshake a listener has begun.
     pub(super) const fn resume(&mut self, phase: Instant, challenged_ms: u32) {
         self.phase = phase;
         self.challenged_ms = challenged_ms;

@@ -74,7 +74,7 @@ impl Limits {
 /// The bytes that a connection may always hold.
 pub const LEAST_GRANT: usize = 16 << 10;
 
-/// After which a flow is over.
+/// How long a flow may be idle, and a handshake last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For the upstream and the guest's handshake. A kernel's last SYN leaves 67 s after its first.

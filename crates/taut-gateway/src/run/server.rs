@@ -34,7 +34,7 @@ use crate::run::looks::Looks;
 use crate::run::ports::Ports;
 use crate::run::resolver::{NameService, Resolver};
 
-/// Who hears of events.
+/// Is called with each event.
 pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
 
 /// Takes a guest's connection.

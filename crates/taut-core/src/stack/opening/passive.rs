@@ -72,7 +72,7 @@ impl Stack {
         self.begin_half_open(half_open);
     }
 
-    /// Whoever has waited longest for the end of its handshake gives way.
+    /// Drops the oldest half-open connection to make room.
     fn drop_oldest_half_open(&mut self, listener: ListenerId) {
         while let Some(id) = self.listeners.get_mut(listener).and_then(|entry| entry.by_age.pop_front()) {
             let oldest = self.tables.half_open.find(id).map(|(slot, _)| slot);
