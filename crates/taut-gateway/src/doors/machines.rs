@@ -174,7 +174,7 @@ impl Machines {
         }
     }
 
-    /// The same for a stream, to whose first machine no other comes: it is gone then.
+    /// The same for a stream and one machine: when that is gone, [`serve`](Self::serve) returns.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).

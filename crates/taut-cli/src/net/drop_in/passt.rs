@@ -7,7 +7,8 @@ use super::pasta::{COMMON, addresses, row};
 use super::words::{Row, To, Translated, help, translate};
 
 const USAGE: &str = "Usage: passt [OPTION]...\n\nThe options of passt(1) that taut has. It also reads the \
-                     configuration file of taut gateway,\nwhich may have rules.";
+                     configuration file of taut gateway,\nwhich may have rules.\n\n\
+                     Example: passt --socket /tmp/vm.sock --tcp-ports 127.0.0.1/2022:22";
 
 const OWN: &[Row] = &[
     row('s', "socket", To::Value(socket), "the socket that the machine connects to"),

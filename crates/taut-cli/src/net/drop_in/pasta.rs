@@ -12,7 +12,8 @@ use super::words::{Row, To, Translated, help, translate};
 
 const USAGE: &str = "Usage: pasta [OPTION]... [-- COMMAND [ARG]...]\n       pasta [OPTION]... PID\n       \
                      pasta [OPTION]... --netns PATH|NAME\n\nThe options of pasta(1) that taut has. It also reads the \
-                     configuration file of taut gateway,\nwhich may have rules.";
+                     configuration file of taut gateway,\nwhich may have rules.\n\n\
+                     Example: pasta --tcp-ports 127.0.0.1/8080:80 -- sh";
 
 pub(super) const fn row(short: char, long: &'static str, to: To, help: &'static str) -> Row {
     Row { short: if short == ' ' { None } else { Some(short) }, long, to, help }
