@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The longest that a step of a test may take. Only a step that is stuck takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sets a flag when it goes, also when its test fails: what runs beside the test ends then.
+/// Sets a flag when it is dropped, also when its test fails, so that threads beside the test end.
 #[derive(Debug)]
 pub struct Raise<'a>(pub &'a AtomicBool);
 

@@ -31,7 +31,7 @@ impl Meter {
             match from.read(&mut buffer) {
                 Ok(0) => return Ok(meter),
                 Ok(count) => meter.update(&buffer[..count]),
-                // A socket of the kernel's with a time limit says it after any signal.
+                // After a signal, from a socket with a time limit: signal(7).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -94,7 +94,7 @@ impl Noise {
 mod tests {
     use super::*;
 
-    /// Says that a signal came before each part.
+    /// A reader that is interrupted before each part.
     struct Interrupted(&'static [u8], bool);
 
     impl Read for Interrupted {

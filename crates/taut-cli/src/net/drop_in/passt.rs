@@ -11,17 +11,17 @@ const USAGE: &str = "Usage: passt [OPTION]...\n\nThe options of passt(1) that ta
                      Example: passt --socket /tmp/vm.sock --tcp-ports 127.0.0.1/2022:22";
 
 const OWN: &[Row] = &[
-    row('s', "socket", To::Value(socket), "the socket that the machine connects to"),
+    row('s', "socket", To::Value(socket), "serve the machine that connects to this socket"),
     row(
         'F',
         "fd",
         To::Value(|to, number| socket(to, &format!("fd:{number}"))),
-        "one that is connected already",
+        "serve the machine at this inherited, connected socket",
     ),
-    row('1', "one-off", To::Flag(|to| to.manner.one_off = true), "end with the first machine"),
-    row('S', "search", To::Value(search), "domain that the machine is told to search, or none"),
-    row('i', "interface", To::NothingWithValue, "nothing: the guest's address is the gateway's to give"),
-    row('M', "mac-addr", To::NothingWithValue, "nothing: the gateway has an address of its own"),
+    row('1', "one-off", To::Flag(|to| to.manner.one_off = true), "end when the first machine disconnects"),
+    row('S', "search", To::Value(search), "DNS search domain for the machine, or none"),
+    row('i', "interface", To::NothingWithValue, "nothing: the gateway assigns the guest's address"),
+    row('M', "mac-addr", To::NothingWithValue, "nothing: the gateway keeps its own MAC address"),
 ];
 
 /// Translates passt's words.
@@ -62,10 +62,11 @@ fn search(to: &mut Translated, domain: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::split;
     use super::*;
 
     fn words(line: &str) -> anyhow::Result<Translated> {
-        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        read(&split(line))
     }
 
     #[test]

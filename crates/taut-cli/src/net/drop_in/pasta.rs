@@ -239,10 +239,11 @@ fn ports(to: &mut Translated, option: &str, spec: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::split;
     use super::*;
 
     fn words(line: &str) -> anyhow::Result<Translated> {
-        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        read(&split(line))
     }
 
     #[test]

@@ -11,7 +11,8 @@ use taut_gateway::interface_address;
 use super::words::{Row, To, Translated, help, translate};
 
 const USAGE: &str = "Usage: slirp4netns [OPTION]... PID|PATH [TAPNAME]\n\nThe options of slirp4netns(1) that taut has. \
-                     It also reads the configuration file of\ntaut gateway, which may have rules.\n\nExample: slirp4netns --configure PID tap0";
+                     It also reads the configuration file of\ntaut gateway, which may have rules.\n\n\
+                     Example: slirp4netns --configure PID tap0";
 
 const fn row(short: char, long: &'static str, to: To, help: &'static str) -> Row {
     Row { short: if short == ' ' { None } else { Some(short) }, long, to, help }
@@ -151,10 +152,11 @@ fn target_type(_: &mut Translated, kind: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::split;
     use super::*;
 
     fn words(line: &str) -> anyhow::Result<Translated> {
-        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        read(&split(line))
     }
 
     #[test]

@@ -166,3 +166,9 @@ pub(super) fn help(usage: &str, tables: &[&[Row]]) -> String {
     };
     format!("{usage}\n\n{}", tables.iter().copied().flatten().map(line).collect::<String>())
 }
+
+/// The arguments of a test's command line.
+#[cfg(test)]
+pub(super) fn split(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}

@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const NEAR: &str = "10.0.0.1";
 pub(crate) const FAR: &str = "10.0.0.2:7";
 
-/// Sets a flag when it goes, also when its test fails: what runs beside the test ends then.
+/// Sets a flag when it is dropped, also when its test fails, so that threads beside the test end.
 pub(crate) struct Raise<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Raise<'_> {
