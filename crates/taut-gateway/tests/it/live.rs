@@ -6,7 +6,7 @@
 //! ```
 #![cfg(target_os = "linux")]
 
-use crate::support;
+use crate::{proxy, support};
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use taut::{ConnOptions, FlowKind, Stack};
+use taut::{FlowKind, Stack};
 use taut_gateway::{
-    Counters, Forward, HostSockets, HttpConnect, Link, Resolver, Rules, Server, Settings, Socks5, WayOut,
+    Counters, Forward, HostSockets, HttpConnect, Resolver, Rules, Server, Settings, Socks5, WayOut,
 };
 use taut_testbed::{Kernel, PATIENCE, eventually, live, now};
 
@@ -141,6 +141,16 @@ impl World {
 
 pub(crate) fn plain() -> Option<World> {
     World::new(Settings::default(), Resolver::default(), &[])
+}
+
+/// The way out is a stack, whose kernel is the far namespace.
+pub(crate) fn by_another_stack() -> Option<World> {
+    World::by(Settings::default(), Resolver::default(), &[], |far| {
+        let stack = far.enter(|| {
+            Stack::builder().tun("out0").address("10.8.0.2/24").host_address("10.8.0.1/24").build()
+        });
+        proxy::link(&stack.unwrap().unwrap())
+    })
 }
 
 pub(crate) fn at(address: [u8; 4], port: u16) -> SocketAddr {
@@ -824,16 +834,7 @@ fn gw_31_by_an_http_proxy() {
 
 #[test]
 fn gw_32_by_another_stack() {
-    let way = |far: &Kernel| {
-        let stack = far.enter(|| {
-            Stack::builder().tun("out0").address("10.8.0.2/24").host_address("10.8.0.1/24").build()
-        });
-        let stack = stack.unwrap().unwrap();
-        let options =
-            ConnOptions { congestion: Some(stack.algorithm("bbr").unwrap()), ..ConnOptions::default() };
-        Link { stack, options }
-    };
-    let Some(world) = World::by(Settings::default(), Resolver::default(), &[], way) else { return };
+    let Some(world) = by_another_stack() else { return };
     let (mut client, mut served) = world.pair();
     // The server's kernel sees the stack.
     assert_eq!(served.peer_addr().unwrap().ip(), Ipv4Addr::new(10, 8, 0, 2));

@@ -75,14 +75,24 @@ fn peer_does_not_read(
     }
 }
 
-#[test]
-fn gw_156_a_guests_peer_that_does_not_read_is_the_gate() {
-    let Some(world) = live::plain() else { return };
+fn guests_peer_does_not_read(world: &live::World) {
     peer_does_not_read(
         &world.server,
         || world.pair(),
         |client, served| [served.local_addr().unwrap(), client.local_addr().unwrap()],
     );
+}
+
+#[test]
+fn gw_156_a_guests_peer_that_does_not_read_is_the_gate() {
+    let Some(world) = live::plain() else { return };
+    guests_peer_does_not_read(&world);
+}
+
+#[test]
+fn gw_156_a_peer_of_another_stack_that_does_not_read_is_the_gate() {
+    let Some(world) = live::by_another_stack() else { return };
+    guests_peer_does_not_read(&world);
 }
 
 #[test]
