@@ -111,13 +111,22 @@ pub fn pour(stream: impl Write, probe: &Probe) -> Result<()> {
     pour_chunks(stream, probe, CHUNK)
 }
 
-/// Writes until told to stop, `chunk` bytes at a time. A chunk that is taken in parts is written to its end.
-pub fn pour_chunks(mut stream: impl Write, probe: &Probe, chunk: usize) -> Result<()> {
+/// Writes until told to stop, `chunk` bytes at a time.
+pub fn pour_chunks(stream: impl Write, probe: &Probe, chunk: usize) -> Result<()> {
+    pour_counting(stream, probe, chunk, |_| {})
+}
+
+/// [`pour_chunks`] that also tells `count` how many bytes each write took. A chunk that is taken in parts is
+/// written to its end.
+pub fn pour_counting(mut stream: impl Write, probe: &Probe, chunk: usize, count: impl Fn(u64)) -> Result<()> {
     let buffer = vec![0x5a; chunk];
     let mut written = 0;
     while !probe.stopped() {
         match stream.write(&buffer[written..]) {
-            Ok(count) => written = (written + count) % chunk,
+            Ok(bytes) => {
+                written = (written + bytes) % chunk;
+                count(bytes as u64);
+            }
             Err(error) if interrupted(&error) => {}
             Err(error) if over(&error) => break,
             Err(error) => return Err(error).context("write"),

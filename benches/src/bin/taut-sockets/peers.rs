@@ -87,11 +87,12 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
             wake_at_end(&stream, probe)?;
             std::thread::Builder::new().name("peer".into()).spawn_scoped(scope, move || {
                 probe.not_the_stack();
+                let count = |bytes| _ = flow.fetch_add(bytes, Relaxed);
                 let done = match job.work.of(at) {
                     Work::Ping => peer::echo(&stream, probe),
-                    Work::Drain => peer::pour_chunks(&stream, probe, CHUNK),
+                    Work::Drain => peer::pour_counting(&stream, probe, CHUNK, count),
                     Work::Stamp => compare_stamps(&stream, probe),
-                    _ => peer::drain_counting(&stream, probe, |bytes| _ = flow.fetch_add(bytes, Relaxed)),
+                    _ => peer::drain_counting(&stream, probe, count),
                 };
                 report(done.context("kernel peer"), probe);
             })?;

@@ -11,7 +11,7 @@ use crate::table::{Aim, Place, Table, jain, slowest_to_fastest};
 pub enum Row {
     /// One connection, writing and reading as fast as possible: CPU per byte
     Bulk,
-    /// 8 and 64 connections writing, with one and two shards: CPU per byte, fairness
+    /// 8 and 64 connections writing or reading, with one and two shards: CPU per byte, fairness
     Many,
     /// Writes of 64, 100 and 1448 bytes as fast as possible with TCP_NODELAY: bytes a packet
     Small,
@@ -117,17 +117,20 @@ pub fn contests(row: Row) -> Vec<Contest> {
             let send = contest(row, "bulk send, 1 connection", of(pour(CHUNK, false)));
             vec![send, contest(row, "bulk receive, 1 connection", of(Work::Drain))]
         }
-        Row::Many => [8, 64]
-            .map(|count| {
-                let job = Job::of(pour(CHUNK, false), count);
-                let mut variants = plain(&one_thread_each, job);
-                for form in [Form::Blocking, Form::Tokio] {
-                    let label = format!("{}, 2 shards", form.name());
-                    variants.push(Variant { label, form, job: Job { shards: 2, ..job } });
-                }
-                contest(row, format!("bulk send, {count} connections"), variants)
+        Row::Many => [("send", pour(CHUNK, false)), ("receive", Work::Drain)]
+            .into_iter()
+            .flat_map(|(way, work)| {
+                [8, 64].map(|count| {
+                    let job = Job::of(work, count);
+                    let mut variants = plain(&one_thread_each, job);
+                    for form in [Form::Blocking, Form::Tokio] {
+                        let label = format!("{}, 2 shards", form.name());
+                        variants.push(Variant { label, form, job: Job { shards: 2, ..job } });
+                    }
+                    contest(row, format!("bulk {way}, {count} connections"), variants)
+                })
             })
-            .into(),
+            .collect(),
         Row::Small => [64, 100, 1_448]
             .map(|bytes| {
                 let job = Job { counts_packets: true, ..Job::of(pour(bytes, true), 1) };
