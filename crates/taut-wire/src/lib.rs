@@ -8,6 +8,7 @@
 //!   link/: ethernet.rs, arp.rs, ndp.rs, router.rs; dhcp.rs and domain.rs, in UDP; membership.rs, over IP
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
+//!   pcapng.rs: files of captured packets
 //! ```
 //!
 //! Parsing accepts any bytes and returns a value or a [`ParseError`]; it never panics. Emitting takes a
@@ -49,6 +50,7 @@ pub mod fragment;
 pub mod icmp;
 pub mod ip;
 mod link;
+pub mod pcapng;
 mod quoted;
 pub mod raw;
 pub mod tcp;

@@ -111,8 +111,11 @@ impl Capture {
         // It contains payload.
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = BufWriter::new(options.write(true).create(true).truncate(true).open(path)?);
-        file.write_all(&pcapng::begin(&["replay".to_owned()]))?;
-        Ok(Self { file, block: Vec::new() })
+        let mut block = Vec::new();
+        pcapng::begin(&mut block);
+        pcapng::interface(&mut block, pcapng::LINKTYPE_RAW, "replay");
+        file.write_all(&block)?;
+        Ok(Self { file, block })
     }
 
     fn packet(&mut self, seen: &Seen<'_>, begin: Instant) -> std::io::Result<()> {
@@ -120,7 +123,7 @@ impl Capture {
         let ns = seen.at.since(begin).as_nanos();
         let rest = seen.len.saturating_sub(seen.bytes.len()) as u32;
         let way = if seen.is_sent { "sent" } else { "received" };
-        pcapng::packet(&mut self.block, 0, ns, seen.bytes, rest, Some(way));
+        pcapng::packet(&mut self.block, 0, ns, std::iter::once(seen.bytes), rest, Some(way));
         self.file.write_all(&self.block)
     }
 }

@@ -36,7 +36,9 @@ const PENDING_MAX: usize = 8_192;
 impl Capture {
     /// Makes a capture with an interface for each host.
     pub(crate) fn new(hosts: &[String]) -> Self {
-        let bytes = pcapng::begin(hosts);
+        let mut bytes = Vec::new();
+        pcapng::begin(&mut bytes);
+        hosts.iter().for_each(|host| pcapng::interface(&mut bytes, pcapng::LINKTYPE_RAW, host));
         Self { bytes, pending: Vec::new(), left_out: 0 }
     }
 
@@ -91,7 +93,7 @@ impl Capture {
                 &mut self.bytes,
                 packet.interface,
                 ns,
-                &packet.header,
+                std::iter::once(&*packet.header),
                 packet.payload_len,
                 comment,
             );

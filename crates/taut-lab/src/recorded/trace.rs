@@ -140,6 +140,14 @@ mod tests {
         bytes
     }
 
+    /// A capture without packets.
+    fn captured(name: &str) -> Vec<u8> {
+        let mut capture = Vec::new();
+        pcapng::begin(&mut capture);
+        pcapng::interface(&mut capture, pcapng::LINKTYPE_RAW, name);
+        capture
+    }
+
     #[test]
     fn lab_08_each_format_says_the_same_of_the_same_line() {
         // 1500 bytes each millisecond are 12 Mbit/s.
@@ -150,9 +158,10 @@ mod tests {
         assert_eq!((csv.bytes_per_second(), csv.period()), (1_500_000, Duration::from_secs(1)));
         assert_eq!(parse("\u{feff}0,12mbit\r\n1,0\r\n".as_bytes()).unwrap().bytes_per_second(), 1_500_000);
         // An arrival each millisecond from 5 s on, cut off after 60 bytes; the first is the beginning.
-        let mut capture = pcapng::begin(&["receiver".to_owned()]);
+        let mut capture = captured("receiver");
         for ms in 0..=1_000_u64 {
-            pcapng::packet(&mut capture, 0, 5_000_000_000 + ms * 1_000_000, &[0x45; 60], 1_440, None);
+            let packet = std::iter::once(&[0x45; 60][..]);
+            pcapng::packet(&mut capture, 0, 5_000_000_000 + ms * 1_000_000, packet, 1_440, None);
         }
         let capture = parse(&capture).unwrap();
         assert_eq!((capture.bytes_per_second(), capture.period()), (1_501_500, Duration::from_secs(1)));
@@ -192,9 +201,10 @@ mod tests {
 
     #[test]
     fn lab_08_a_damaged_capture_is_an_error_or_shorter_and_never_a_panic() {
-        let mut capture = pcapng::begin(&["a".to_owned()]);
+        let mut capture = captured("a");
         for ms in 1..20 {
-            pcapng::packet(&mut capture, 0, ms * 1_000_000, &[0x45; 60], 0, Some("comment"));
+            let packet = std::iter::once(&[0x45; 60][..]);
+            pcapng::packet(&mut capture, 0, ms * 1_000_000, packet, 0, Some("comment"));
         }
         let mut old = tcpdump(0xa1b2_c3d4, 1_000_000, false);
         old.truncate(24 + 20 * 76);
