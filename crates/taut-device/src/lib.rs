@@ -34,8 +34,6 @@ pub mod packet;
 mod packets;
 pub mod pipe;
 #[cfg(target_os = "linux")]
-mod priority;
-#[cfg(target_os = "linux")]
 pub mod sys;
 #[cfg(target_os = "linux")]
 pub mod tun;
@@ -58,7 +56,7 @@ pub use netns::Namespace;
 pub use packet::{Naming, Packet, PacketOptions};
 pub use pipe::{Pipe, pipe};
 #[cfg(target_os = "linux")]
-pub use priority::{Priority, PriorityError};
+pub use sys::priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
 pub use taut_ethernet::{
     FixedLease, Leased, Leases, Network, PortId, Refused, SearchDomainError, SearchDomains, Services,

@@ -9,6 +9,7 @@ mod fork;
 mod hostile;
 mod kernel_socket;
 pub(crate) mod packet_socket;
+pub(crate) mod priority;
 mod realtime;
 pub(crate) mod tun_ioctl;
 pub(crate) mod unshare;
