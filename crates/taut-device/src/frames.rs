@@ -38,8 +38,9 @@ use rustix::net::{SocketType, sockopt};
 use taut_core::LinkCaps;
 use taut_driver::Device;
 use taut_ethernet::{Ethernet, EthernetConfig, Leased, Services};
-use taut_wire::Mac;
+use taut_wire::{Mac, pcapng};
 
+use crate::capture::CaptureFile;
 use crate::cidr::Cidr;
 use crate::interface::Interface;
 use crate::packet::{ethernet_config, random_seed};
@@ -74,6 +75,9 @@ pub struct FramesOptions {
     /// Whether a virtio-net header of ten bytes is in front of each frame, so that super-packets may be
     /// exchanged. A [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
+    /// Gets its frames, without virtio-net headers; none by default. Of a switch, a frame from one machine to
+    /// another is recorded once.
+    pub capture: Option<CaptureFile>,
 }
 
 impl Default for FramesOptions {
@@ -87,6 +91,7 @@ impl Default for FramesOptions {
             dhcp: false,
             services: Services::default(),
             vnet_header: None,
+            capture: None,
         }
     }
 }
@@ -192,7 +197,9 @@ impl Frames {
         } else {
             LinkCaps::plain(of_whole_pages(options.mtu))
         };
-        let shared = Arc::new(Shared::new(carrier, vnet_header, name, ethernet)?);
+        let link_type = if options.ethernet { pcapng::LINKTYPE_ETHERNET } else { pcapng::LINKTYPE_RAW };
+        let capture = options.capture.clone().map(|capture| (capture, link_type));
+        let shared = Arc::new(Shared::new(carrier, vnet_header, name, ethernet, capture)?);
         Ok(Self { shared, caps, mac })
     }
 
@@ -314,7 +321,8 @@ pub fn from_descriptor(
         Ok(SocketType::DGRAM) => Ok(Frames::datagrams(descriptor.into(), addresses, options)?.into()),
         Ok(_) => Ok(Frames::seqpacket(descriptor, addresses, options)?.into()),
         Err(_) => {
-            let tun = TunOptions { mtu: options.mtu, ..TunOptions::default() };
+            let capture = options.capture.clone();
+            let tun = TunOptions { mtu: options.mtu, capture, ..TunOptions::default() };
             match tap::of_descriptor(descriptor.into(), options.mtu)? {
                 tap::Handed::Tun { file, name, vnet_header } => {
                     Ok(Tun::handed(file, name, vnet_header, &tun).into())

@@ -10,6 +10,8 @@
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
 //!                       ◀── SystemTun (channel/system_tun.rs)  the TUN of macOS and of Windows
 //!
+//!   CaptureFile (capture.rs): the packets of a Tun, the frames of Frames, for Wireshark
+//!
 //!   Interface (interface.rs) ─┐
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
@@ -19,6 +21,8 @@
 //!
 //! This crate has no TCP. `unsafe` is used only in `sys`, around calls for which rustix has no safe form.
 
+#[cfg(target_os = "linux")]
+mod capture;
 mod channel;
 mod cidr;
 #[cfg(target_os = "linux")]
@@ -42,6 +46,8 @@ mod vnet;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 pub mod xdp;
 
+#[cfg(target_os = "linux")]
+pub use capture::CaptureFile;
 #[cfg(any(target_os = "macos", windows))]
 pub use channel::SystemTun;
 pub use channel::{FarEnd, Parcel, channel};

@@ -18,8 +18,9 @@ use rustix::io::Errno;
 use taut_core::GATHER_MAX;
 use taut_core::{LinkCaps, RxChecksum, TxPacket, TxTicket};
 use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
-use taut_wire::VnetHeader;
+use taut_wire::{VnetHeader, pcapng};
 
+use crate::capture::CaptureFile;
 use crate::interface::Interface;
 use crate::sys::tun_ioctl;
 use crate::vnet;
@@ -60,11 +61,20 @@ pub struct TunOptions {
     /// Whether to set MTU and queue length and to bring the interface up; true by default. With false, an
     /// ordinary user can open an interface that an administrator has prepared for that user.
     pub configure: bool,
+    /// Gets its packets; none by default.
+    pub capture: Option<CaptureFile>,
 }
 
 impl Default for TunOptions {
     fn default() -> Self {
-        Self { mtu: 1500, txqueuelen: 10_000, multi_queue: false, offload: true, configure: true }
+        Self {
+            mtu: 1500,
+            txqueuelen: 10_000,
+            multi_queue: false,
+            offload: true,
+            configure: true,
+            capture: None,
+        }
     }
 }
 
@@ -272,7 +282,11 @@ impl TxDevice for TunTx {
     }
 
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
-        sent(self.0.put(packet), ticket)
+        let written = self.0.put(packet);
+        if let (Ok(()), Some(capture)) = (&written, &self.0.options.capture) {
+            capture.record(pcapng::LINKTYPE_RAW, packet.pieces());
+        }
+        sent(written, ticket)
     }
 }
 
@@ -305,7 +319,9 @@ impl RxDevice for TunRx {
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
-        self.received(self.0.recv(buffer))
+        let result = self.0.recv(buffer);
+        self.record(&result, [buffer, &[]]);
+        self.received(result)
     }
 
     fn recv_placed(
@@ -313,11 +329,25 @@ impl RxDevice for TunRx {
         headers: &mut [u8],
         payload: &mut [u8],
     ) -> Option<io::Result<Option<Received>>> {
-        self.0.vnet_header.then(|| self.received(self.0.recv_placed(headers, payload)))
+        self.0.vnet_header.then(|| {
+            let result = self.0.recv_placed(headers, payload);
+            self.record(&result, [headers, payload]);
+            self.received(result)
+        })
     }
 }
 
 impl TunRx {
+    /// A packet at these two places goes to the capture, if there is one.
+    fn record(&self, result: &io::Result<Received>, [first, rest]: [&[u8]; 2]) {
+        let (Some(capture), Ok(Received { range, .. })) = (&self.0.options.capture, result) else { return };
+        if !range.is_empty() {
+            let first_end = range.end.min(first.len());
+            let pieces = [&first[range.start..first_end], &rest[..range.end - first_end]];
+            capture.record(pcapng::LINKTYPE_RAW, pieces.into_iter());
+        }
+    }
+
     fn received(&self, result: io::Result<Received>) -> io::Result<Option<Received>> {
         match result {
             Ok(received) => Ok(Some(received)),

@@ -46,7 +46,7 @@ fn run(command: &[String]) -> io::Result<i32> {
     namespace.warnings().iter().for_each(|warning| eprintln!("{warning}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let stack = namespace.stack(Stack::builder().address("10.0.2.2/24"), &[])?;
+        let stack = namespace.stack(Stack::builder().address("10.0.2.2/24"), &[], None)?;
         let settings = Settings { own: vec![[10, 0, 2, 2].into()], ..Settings::default() };
         let server = Server::new(settings, Resolver::default(), Box::new(|event| eprintln!("{event:?}")));
         let serving = server.serve(&stack, Arc::new(HostSockets::default()))?;

@@ -58,7 +58,7 @@ fn network(n: u8) -> MachineNetwork {
     ];
     let address = format!("10.0.{n}.40").parse().unwrap();
     let fixed = vec![FixedLease { station: WEB, address, name: Some("web".to_owned()) }];
-    MachineNetwork { addresses, mtu: MTU, search: SearchDomains::default(), fixed }
+    MachineNetwork { addresses, mtu: MTU, search: SearchDomains::default(), fixed, capture: None }
 }
 
 impl World {

@@ -1,5 +1,5 @@
 //! Files of captured packets for tshark and similar programs (draft-ietf-opsawg-pcapng), written. Called by
-//! `taut-lab`, which also reads them, and `taut replay`.
+//! `capture.rs` of `taut-device`, `taut replay`, and `taut-lab`, which also reads them.
 //!
 //! A file is a sequence of blocks: a section header, a block for each interface, and a block for each packet,
 //! with its time in nanoseconds. A block begins and ends with its length; all values are little-endian and

@@ -12,13 +12,13 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use rustix::process::Pid;
-use taut::device::Cidr;
+use taut::device::{CaptureFile, Cidr, TunOptions};
 use taut::network::IpPrefix;
 use taut::{FlowKind, Stack, StackBuilder};
 use taut_gateway::inside::{Enter, MAX_MTU, Plan};
 use taut_gateway::{
     ClientAddress, Forward, ForwardTarget, GuestProcess, HostSockets, Listening, Live, Login, Namespace,
-    Opening, Resolver, Server, Settings, Socks5, name_server,
+    Opening, Resolver, Server, Settings, Socks5,
     sandbox::{Caller, CapabilitySet, Needs, Order, Orders, Tasks},
 };
 use tokio::runtime::Runtime;
@@ -27,7 +27,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::control::ControlArgs;
 use crate::net::confined::{self, Inside};
 use crate::net::drop_in::manner::Manner;
-use crate::net::gateway_addresses::{self, own_names};
+use crate::net::gateway_addresses::{self, name_servers, own_names};
+use crate::net::gateway_capture::CaptureArgs;
 use crate::net::gateway_config::Config;
 use crate::net::gateway_end::{command_ended, ended_by_signal};
 use crate::net::gateway_guest::{MachineArgs, Plugged, RunArgs, shown};
@@ -118,6 +119,8 @@ pub(crate) struct GatewayArgs {
     /// Run without the sandbox
     #[arg(help_heading = "Operation", long)]
     no_sandbox: bool,
+    #[command(flatten)]
+    capture: CaptureArgs,
     #[command(flatten)]
     file: ConfigArgs,
     #[command(flatten)]
@@ -274,6 +277,7 @@ impl GatewayArgs {
         settings: Settings,
         resolver: Resolver,
     ) -> anyhow::Result<(Way, Server)> {
+        self.capture.survive_limit()?;
         let is_confined = resolver.outside.is_some();
         let (way, resolver) = self.way(out, resolver)?;
         let server = Server::new(settings, resolver, Box::new(write));
@@ -292,17 +296,6 @@ fn automatic(text: &str) -> Option<IpAddr> {
     }
     let address = address.strip_suffix(':')?;
     address.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(address).parse().ok()
-}
-
-/// The name servers that `--dns` gives, or those of the host.
-pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
-    let server = |text: &String| {
-        name_server(text).with_context(|| {
-            format!("--dns {text} is not an address, such as 192.0.2.53, 192.0.2.53:5353 or fe80::1%eth0")
-        })
-    };
-    let servers = given.iter().map(server).collect::<anyhow::Result<_>>()?;
-    Ok(Resolver { servers, ..Resolver::default() })
 }
 
 /// The error of a gateway without a guest.
@@ -330,10 +323,16 @@ struct Opened {
     listening: Vec<(Vec<IpAddr>, Listening)>,
     builder: StackBuilder,
     out: Option<Leaving>,
+    capture: Option<CaptureFile>,
 }
 
 /// Before there is a second thread.
-fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> anyhow::Result<Opened> {
+fn open(
+    args: &GatewayArgs,
+    enter: Option<Enter>,
+    pairs: &[(Cidr, Cidr)],
+    machine: Option<&mut Plugged>,
+) -> anyhow::Result<Opened> {
     let mut opening = enter.map(|enter| fork(args, enter, pairs)).transpose()?;
     let mut namespace = None;
     if args.tcp.iter().chain(&args.udp).any(|text| automatic(text).is_some()) {
@@ -341,17 +340,21 @@ fn open(args: &GatewayArgs, enter: Option<Enter>, pairs: &[(Cidr, Cidr)]) -> any
         namespace = opening.take().map(wait).transpose()?;
     }
     let listening = listening(args, namespace.as_mut())?;
+    // The guest's processes, which have begun, do not have its descriptor.
+    let capture = args.capture.begin()?;
+    machine.into_iter().for_each(|machine| machine.record(capture.clone()));
     let mut builder = Stack::builder();
     for (_, own) in pairs {
         builder = builder.address(&own.to_string());
     }
     if let Some(tun) = &args.tun {
-        builder = builder.tun(tun).mtu(args.mtu()).open()?;
+        let options = TunOptions { capture: capture.clone(), ..TunOptions::default() };
+        builder = builder.tun(tun).tun_options(options).mtu(args.mtu()).open()?;
     }
     let out = args.out.as_ref().map(|out| out.open(&args.out_address)).transpose()?.flatten();
     // pasta's and slirp4netns's manners have a place already.
     args.manner().ends_with(args.netns.as_deref());
-    Ok(Opened { opening, namespace, listening, builder, out })
+    Ok(Opened { opening, namespace, listening, builder, out, capture })
 }
 
 /// Waits for the guest's interface, and logs what does not work.
@@ -376,9 +379,10 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
     args.log.start();
     let enter = args.enter();
-    let machine = args.machine.plug(&pairs, args.mtu(), args.run, args.manner().one_off)?;
+    let mut machine = args.machine.plug(&pairs, args.mtu(), args.run, args.manner().one_off)?;
     check(args, enter.is_some() || machine.is_some())?;
-    let Opened { opening, mut namespace, listening, builder, out } = open(args, enter, &pairs)?;
+    let Opened { opening, mut namespace, listening, builder, out, capture } =
+        open(args, enter, &pairs, machine.as_mut())?;
     let doors = args.live.open(args.manner().take_api())?;
     confined::raise_descriptors();
     let (mut control, mut resolver, mut orders) = (args.control.clone(), resolver, None);
@@ -393,9 +397,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     look_for_pings(args.out.is_none());
     let runtime = runtime(args.threads)?;
     // Its interface was opened meanwhile.
-    if let Some(opening) = opening {
-        namespace = Some(wait(opening)?);
-    }
+    namespace = opening.map(wait).transpose()?.or(namespace);
     let code = runtime.block_on(async {
         let orders = orders.map(Orders::new).transpose()?;
         let ways = orders.as_ref().zip(control.outside.as_deref());
@@ -409,7 +411,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         }
         let builder = observed(&live, way.tunnel(), control.apply(builder)?);
         let stack = match &namespace {
-            Some(namespace) => namespace.stack(builder, &args.manner().on_link(&pairs))?,
+            Some(namespace) => namespace.stack(builder, &args.manner().on_link(&pairs), capture)?,
             None => builder.build_tokio()?,
         };
         let mut tasks = tokio::task::JoinSet::new();

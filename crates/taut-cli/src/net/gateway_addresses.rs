@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
 use taut::device::Cidr;
+use taut_gateway::{Resolver, name_server};
 
 /// Addresses of the guest and of the gateway, in pairs, with the defaults for what is not given.
 ///
@@ -46,6 +47,17 @@ pub(crate) fn pairs(guests: &[Cidr], gateways: &[IpAddr], is_tun: bool) -> anyho
         Ok((*guest, own))
     };
     guests.iter().map(pair).collect()
+}
+
+/// The name servers that `--dns` gives, or those of the host.
+pub(crate) fn name_servers(given: &[String]) -> anyhow::Result<Resolver> {
+    let server = |text: &String| {
+        name_server(text).with_context(|| {
+            format!("--dns {text} is not an address, such as 192.0.2.53, 192.0.2.53:5353 or fe80::1%eth0")
+        })
+    };
+    let servers = given.iter().map(server).collect::<anyhow::Result<_>>()?;
+    Ok(Resolver { servers, ..Resolver::default() })
 }
 
 /// Whether this host has a route to the IPv6 Internet: connecting a socket for datagrams sends nothing.

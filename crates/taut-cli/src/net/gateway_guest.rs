@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use taut::StackBuilder;
 use taut::device::packet::Mac;
 use taut::device::sys::inherited;
-use taut::device::{Cidr, FixedLease, Refused, SearchDomains};
+use taut::device::{CaptureFile, Cidr, FixedLease, Refused, SearchDomains};
 use taut_gateway::inside::MAX_MTU;
 use taut_gateway::{
     ClientAddress, Live, MachineEvent, MachineLog, MachineNetwork, Machines, VmSocket, WayOut,
@@ -117,7 +117,7 @@ impl MachineArgs {
             }
         }
         let fixed = self.fixed(addresses)?;
-        let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search, fixed };
+        let network = MachineNetwork { addresses: addresses.to_vec(), mtu, search, fixed, capture: None };
         let number = self.passt.as_ref().and_then(|place| place.to_str()?.strip_prefix("fd:"));
         let machines = match number {
             Some(number) => connected(number).with_context(|| format!("--passt fd:{number}"))?,
@@ -184,6 +184,11 @@ fn connected(number: &str) -> anyhow::Result<Machines> {
 }
 
 impl Plugged {
+    /// Records what passes between machines and the gateway.
+    pub(crate) fn record(&mut self, capture: Option<CaptureFile>) {
+        self.network.capture = capture;
+    }
+
     /// Serves machines until the gateway ends.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ pub(crate) mod confined;
 pub(crate) mod drop_in;
 pub(crate) mod gateway;
 mod gateway_addresses;
+mod gateway_capture;
 pub(crate) mod gateway_config;
 pub(crate) mod gateway_end;
 pub(crate) mod gateway_guest;

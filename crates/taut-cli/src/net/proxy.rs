@@ -25,7 +25,7 @@ use crate::args::frame_source::FrameSource;
 use crate::args::link::LinkArgs;
 use crate::args::record;
 use crate::net::confined::{self, Inside};
-use crate::net::gateway::name_servers;
+use crate::net::gateway_addresses::name_servers;
 use crate::net::gateway_log;
 use crate::net::gateway_out::resolve_by;
 use crate::shared::advice::cannot_listen;

@@ -235,7 +235,7 @@ impl<'a> TxPacket<'a> {
     }
 
     /// The packet's bytes in order: the headers, then the pieces of the payload.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> + Clone {
         core::iter::once(self.header).chain(self.payload.slices().iter().copied())
     }
 

@@ -19,6 +19,7 @@ use taut_ethernet::{Ethernet, FRAME_MAX};
 use taut_wire::VnetHeader;
 
 use super::carrier::Carrier;
+use crate::capture::CaptureFile;
 pub(super) use crate::packet::line::Parcel;
 
 /// The key of the carrier's room in the set.
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) vnet_header: bool,
     /// What the device is, for messages.
     pub(super) name: String,
+    /// Gets the frames, as those of this type of link.
+    capture: Option<(CaptureFile, u16)>,
     /// The carrier, the timer, and the carrier once more while it is full.
     pub(super) news: Epoll,
     /// The carrier, to wait for its room.
@@ -66,6 +69,7 @@ impl Shared {
         vnet_header: bool,
         name: String,
         ethernet: Option<Ethernet<Parcel>>,
+        capture: Option<(CaptureFile, u16)>,
     ) -> io::Result<Self> {
         let (news, timer) = (Epoll::new()?, TimerFd::new()?);
         news.add(carrier.as_fd(), 0, Interest::Readable)?;
@@ -75,7 +79,7 @@ impl Shared {
         let never = Instant::NEVER;
         let (has_more, watches_room) = (false, false);
         let line = Mutex::new(Line { ethernet, look_at: never, has_more, watches_room, armed: never });
-        Ok(Self { carrier, vnet_header, name, news, room, timer, line })
+        Ok(Self { carrier, vnet_header, name, capture, news, room, timer, line })
     }
 
     /// The descriptor that is readable when frames have come or the timer has expired.
@@ -92,6 +96,13 @@ impl Shared {
         if self.vnet_header { VnetHeader::LEN } else { 0 }
     }
 
+    /// A frame without its virtio-net header goes to the capture, if there is one.
+    pub(super) fn record<'a>(&self, frame: impl Iterator<Item = &'a [u8]> + Clone) {
+        if let Some((capture, link_type)) = &self.capture {
+            capture.record(*link_type, frame);
+        }
+    }
+
     /// Sends what neighbours ask each other, and arms the timer: at the end of each use of the line.
     pub(super) fn settle(&self, line: &mut Line) {
         let vnet_header = [0; VnetHeader::LEN];
@@ -101,7 +112,9 @@ impl Shared {
             let message = frame.get(..len).unwrap_or_default();
             let mut pieces = [&[][..], vnet_header, message].map(IoSlice::new);
             // One that cannot be sent is lost, as on the wire, and asked again.
-            let _ = self.carrier.send(&mut pieces, vnet_header.len() + len);
+            if self.carrier.send(&mut pieces, vnet_header.len() + len).is_ok() {
+                self.record(std::iter::once(message));
+            }
         }
         let at = match &line.ethernet {
             _ if line.has_more => Instant::ZERO,

@@ -100,6 +100,7 @@ impl RxDevice for FramesRx {
             };
             let shared = &*self.shared;
             let Some(frame) = buffer.get(start + vnet_len..end) else { continue };
+            shared.record(std::iter::once(frame));
             let mut ip_at = start + vnet_len;
             let mut line = shared.line();
             if let Some(ethernet) = &mut line.ethernet {

@@ -30,10 +30,11 @@ use taut_core::{Instant, LinkCaps, TxTicket};
 use taut_driver::Device;
 use taut_driver::sys::{Epoll, Interest, TimerFd};
 use taut_ethernet::{Ethernet, FRAME_MAX, Leased, PortId, Refused};
-use taut_wire::Mac;
+use taut_wire::{Mac, pcapng};
 
 use super::line::{Parcel, now};
 use super::{FramesOptions, LeaseTable, Leasing, check_mtu, link_layer, of_whole_pages};
+use crate::capture::CaptureFile;
 use crate::cidr::Cidr;
 use port::Port;
 
@@ -71,6 +72,7 @@ struct Hub {
     /// How often the list of ports has changed.
     changes: AtomicU32,
     log: PortLog,
+    capture: Option<CaptureFile>,
 }
 
 /// The link layer, the ports, and what the timer is for.
@@ -110,7 +112,8 @@ impl Switch {
             armed: never,
             orphans: Vec::new(),
         };
-        let hub = Hub { news, timer, line: Mutex::new(line), changes: AtomicU32::new(0), log };
+        let (line, changes) = (Mutex::new(line), AtomicU32::new(0));
+        let hub = Hub { news, timer, line, changes, log, capture: options.capture.clone() };
         Ok(Self { hub: Arc::new(hub), caps: LinkCaps::plain(of_whole_pages(options.mtu)) })
     }
 
@@ -210,6 +213,22 @@ impl Hub {
         self.news.as_fd().try_clone_to_owned()
     }
 
+    /// A frame goes to the capture, if there is one.
+    fn record<'a>(&self, frame: impl Iterator<Item = &'a [u8]> + Clone) {
+        if let Some(capture) = &self.capture {
+            capture.record(pcapng::LINKTYPE_ETHERNET, frame);
+        }
+    }
+
+    /// Sends a frame of this host's to the ports that it goes to.
+    fn pass(&self, line: &Line, station: Mac, frame: &[u8]) {
+        let mut to = line.towards(station).peekable();
+        if to.peek().is_some() {
+            self.record(std::iter::once(frame));
+        }
+        to.for_each(|port| port.pass(&self.news, frame));
+    }
+
     /// Closes a port; returns whether there was one.
     fn unplug(&self, id: PortId) -> bool {
         let mut line = self.line();
@@ -228,7 +247,7 @@ impl Hub {
         while let Some(len) = line.ethernet.poll_frame(&mut frame) {
             let message = frame.get(..len).unwrap_or_default();
             let Some(station) = message.first_chunk() else { continue };
-            line.towards(Mac(*station)).for_each(|port| port.pass(&self.news, message));
+            self.pass(line, Mac(*station), message);
         }
         let at = match () {
             () if line.has_more || line.ethernet.has_resolved() => Instant::ZERO,

@@ -50,7 +50,11 @@ impl FramesTx {
             count += 1;
         }
         let len = header.len() + packet.len();
-        match self.shared.carrier.send(&mut pieces[..count], vnet_header.len() + len) {
+        let sent = self.shared.carrier.send(&mut pieces[..count], vnet_header.len() + len);
+        if sent.is_ok() {
+            self.shared.record(std::iter::once(header).chain(packet.pieces()));
+        }
+        match sent {
             Ok(()) if self.below.is_empty() && self.shared.carrier.bytes_below() == 0 => Sent::Left(ticket),
             Ok(()) => {
                 let was_empty = self.below.is_empty();

@@ -30,7 +30,8 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use taut::device::frames::{LeaseTable, Peer, PortLog, PortNews, Ports, Switch};
 use taut::device::{
-    Cidr, Device, FixedLease, Frames, FramesOptions, Leases, PortId, Refused, SearchDomains, Services,
+    CaptureFile, Cidr, Device, FixedLease, Frames, FramesOptions, Leases, PortId, Refused, SearchDomains,
+    Services,
 };
 use taut::network::Network;
 use taut::{Stack, StackBuilder};
@@ -78,6 +79,8 @@ pub struct MachineNetwork {
     pub search: SearchDomains,
     /// Addresses that are given by station.
     pub fixed: Vec<FixedLease>,
+    /// Gets the frames of all machines.
+    pub capture: Option<CaptureFile>,
 }
 
 /// What happens at the socket.
@@ -147,6 +150,7 @@ impl MachineNetwork {
             mtu: self.mtu,
             mac: Some(taut::device::packet::Mac(STATION)),
             services,
+            capture: self.capture.clone(),
             ..FramesOptions::default()
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use taut::device::sys::{Forked, exit_now, fork_alone};
-use taut::device::{Cidr, FramesOptions, from_descriptor};
+use taut::device::{CaptureFile, Cidr, FramesOptions, from_descriptor};
 use taut::{FlowKind, Stack, StackBuilder};
 
 use crate::doors::inside::{LONGEST, Plan, forked, go, is_done};
@@ -183,12 +183,18 @@ impl Namespace {
     }
 
     /// Builds a stack on the interface. Must be called in a tokio runtime, whose task the stack is. `own` are
-    /// the addresses by which the guest finds it on the link, if the interface is a TAP.
+    /// the addresses by which the guest finds it on the link, if the interface is a TAP. `capture` gets all
+    /// that passes over it.
     ///
     /// # Errors
     /// Those of [`StackBuilder::build_tokio`].
-    pub fn stack(&self, builder: StackBuilder, own: &[Cidr]) -> io::Result<Stack> {
-        let options = FramesOptions { mtu: self.mtu, ..FramesOptions::default() };
+    pub fn stack(
+        &self,
+        builder: StackBuilder,
+        own: &[Cidr],
+        capture: Option<CaptureFile>,
+    ) -> io::Result<Stack> {
+        let options = FramesOptions { mtu: self.mtu, capture, ..FramesOptions::default() };
         builder.device(from_descriptor(self.tun.try_clone()?, own, &options)?).build_tokio()
     }
 

@@ -27,6 +27,7 @@ pub(super) const COMMON: &[Row] = &[
     row('e', "stderr", To::Nothing, "nothing: the log is on standard error"),
     row('f', "foreground", To::Flag(|to| to.foreground = true), "stay in the foreground"),
     row('l', "log-file", To::Value(log_file), "log to this file only"),
+    row('p', "pcap", To::Option("--capture"), "record the guest's packets in this file (pcapng)"),
     row(' ', "log-size", To::NothingWithValue, "nothing: the log is bounded in time"),
     row('P', "pid", To::Value(pid), "write the number of the process to this file"),
     row('m', "mtu", To::Option("--mtu"), "MTU of the guest's interface"),

@@ -55,7 +55,7 @@ fn run(namespace: &Path, script: &str) -> String {
 }
 
 /// A server that greets; what it listens at.
-fn hello(lab: &Lab, at: &str) -> SocketAddr {
+pub(super) fn hello(lab: &Lab, at: &str) -> SocketAddr {
     let listener = lab.kernel.enter(|| TcpListener::bind((at, 0))).unwrap().unwrap();
     let place = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -11,6 +11,7 @@ mod dash;
 mod demo;
 mod drop_in;
 mod gateway;
+mod gateway_capture;
 mod gateway_ctl;
 mod gateway_guest;
 mod gateway_load;

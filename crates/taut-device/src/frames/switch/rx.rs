@@ -153,9 +153,11 @@ impl RxDevice for SwitchRx {
                 self.rest();
                 return Ok(None);
             };
-            let Some(frame) = buffer.get(start..end).filter(|frame| self.switch(&port, frame)) else {
+            let Some(frame) = buffer.get(start..end) else { continue };
+            self.hub.record(std::iter::once(frame));
+            if !self.switch(&port, frame) {
                 continue;
-            };
+            }
             let mut line = self.hub.line();
             match line.ethernet.handle_frame(now(), frame) {
                 Arrival::Packet => {}

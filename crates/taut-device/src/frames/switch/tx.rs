@@ -40,7 +40,7 @@ impl SwitchTx {
         let mut line = self.hub.line();
         if station.is_group() {
             let frame = [&header[..], &packet.to_vec()].concat();
-            line.towards(station).for_each(|port| port.pass(&self.hub.news, &frame));
+            self.hub.pass(&line, station, &frame);
             return Sent::Left(ticket);
         }
         // One for a station that no machine has is lost.
@@ -51,6 +51,9 @@ impl SwitchTx {
         }
         drop(line);
         let sent = port.send(&self.hub.news, header, packet, ticket);
+        if matches!(sent, Sent::Left(_) | Sent::Kept) {
+            self.hub.record(std::iter::once(&header[..]).chain(packet.pieces()));
+        }
         if must_look {
             let mut line = self.hub.line();
             if !matches!(sent, Sent::Kept) {
