@@ -446,7 +446,31 @@ impl TunOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
+
+    #[test]
+    fn gw_277_a_packet_in_two_places_is_recorded_whole() {
+        let path = std::env::temp_dir().join(format!("taut-placed-{}", std::process::id()));
+        let capture = CaptureFile::begin(File::create(&path).unwrap(), |_| ()).unwrap();
+        let options = TunOptions { capture: Some(capture), ..TunOptions::default() };
+        let (kernel, own) = UnixDatagram::pair().unwrap();
+        let (file, caps) = (OwnedFd::from(own).into(), LinkCaps::plain(1500));
+        let mut rx = TunRx(Arc::new(Tun { file, name: String::new(), caps, vnet_header: true, options }));
+        let packets = [1, 101].map(|first| (first..first + 100).collect::<Vec<u8>>());
+        for packet in &packets {
+            kernel.send(&[&[0; VnetHeader::LEN][..], packet].concat()).unwrap();
+        }
+        let (mut headers, mut payload) = ([0; 40], [0; 100]);
+        let placed = rx.recv_placed(&mut headers, &mut payload).unwrap().unwrap().unwrap();
+        assert_eq!(placed.range, 0..100);
+        assert!(rx.recv(&mut vec![0; 1_000]).unwrap().is_some());
+        let file = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(packets.iter().all(|packet| file.windows(100).any(|part| part == packet)));
+    }
 
     /// A device is full only if it can announce room, so that a kernel without memory never leaves the driver
     /// waiting for nothing, or asking without end.
