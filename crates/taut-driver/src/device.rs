@@ -144,6 +144,10 @@ pub trait RxDevice: Send {
     /// announced once more.
     fn begin_batch(&mut self) {}
 
+    /// A batch has ended, which may be at any packet. A device that has read more than it has passed on
+    /// announces the rest.
+    fn end_batch(&mut self) {}
+
     /// Takes one packet from the link, or returns `None` if there is none. `buffer` has at least
     /// [`BUFFER_BYTES`](taut_core::BUFFER_BYTES). A device may exchange it for one of its own of at least
     /// that length, so that a device that receives many packets at a time can pass them on one by one.

@@ -101,6 +101,20 @@ impl Shard {
         }
         (inner.served, inner.sent_bytes) = (now, 0);
         inner.rx.begin_batch();
+        let taken = self.take_until(inner, now, until, place, wakers);
+        inner.rx.end_batch();
+        taken
+    }
+
+    /// The batch itself.
+    fn take_until(
+        &self,
+        inner: &mut Inner,
+        now: Instant,
+        until: Until,
+        place: &mut ReadInto<'_>,
+        wakers: &mut Vec<Waker>,
+    ) -> Taken {
         let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
         for packets in 0..BATCH_PACKETS {

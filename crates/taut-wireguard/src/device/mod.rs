@@ -34,7 +34,7 @@ use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use taut_core::{Instant, LinkCaps};
 use taut_device::Cidr;
 use taut_driver::Device;
-use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
+use taut_driver::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_wire::icmp::{self, Unreachable};
 use taut_wire::{Ecn, IpHeader, protocol};
 
@@ -88,6 +88,8 @@ pub(crate) struct Tunnel {
     pub(crate) counters: Counters,
     news: Epoll,
     timer: TimerFd,
+    /// Signalled while datagrams that were read wait for the driver, which the socket does not announce.
+    more: EventFd,
     line: Mutex<Line>,
     /// The next call of the receiving half reads reports first: a call that sent has got the error of one.
     has_errors: AtomicBool,
@@ -104,8 +106,6 @@ struct Line {
     /// When what is below must be looked at.
     look_at: Instant,
     armed: Instant,
-    /// Datagrams that were read wait for the driver, which the socket does not announce.
-    has_more: bool,
     /// ICMP messages of this device's own.
     notices: VecDeque<Vec<u8>>,
 }
@@ -185,13 +185,13 @@ impl WireGuard {
             Ok(Peer::new(peer, &config.private_key, index_of(first_index, number), at, mtu, now))
         };
         let peers: Vec<Peer> = config.peers.iter().enumerate().map(peer).collect::<io::Result<_>>()?;
-        let (news, timer) = (Epoll::new()?, TimerFd::new()?);
+        let (news, timer, more) = (Epoll::new()?, TimerFd::new()?, EventFd::new()?);
         news.add(socket.as_fd(), 0, Interest::Readable)?;
         news.add(timer.as_fd(), 1, Interest::Readable)?;
+        news.add(more.as_fd(), 2, Interest::Readable)?;
         let public = config.private_key.public();
         let never = Instant::NEVER;
-        let line =
-            Line { peers_at: never, look_at: never, armed: never, has_more: false, notices: VecDeque::new() };
+        let line = Line { peers_at: never, look_at: never, armed: never, notices: VecDeque::new() };
         let tunnel = Tunnel {
             socket,
             udp,
@@ -206,6 +206,7 @@ impl WireGuard {
             counters: Counters::default(),
             news,
             timer,
+            more,
             line: Mutex::new(line),
             has_errors: AtomicBool::new(false),
             peers_at: AtomicU64::new(u64::MAX),
@@ -379,17 +380,20 @@ impl Tunnel {
         self.settle(&mut line);
     }
 
-    /// Whether datagrams that were read wait for the driver.
+    /// Whether datagrams that were read wait for the driver. A timer that expires at once would cost more: it
+    /// programs the processor's clock.
     fn announce(&self, has_more: bool) {
-        let mut line = self.line();
-        line.has_more = has_more;
-        self.settle(&mut line);
+        if has_more {
+            self.more.signal();
+        } else {
+            self.more.drain();
+        }
     }
 
     /// Arms the timer: at the end of each use of the line.
     fn settle(&self, line: &mut Line) {
         self.peers_at.store(line.peers_at.as_nanos(), Ordering::Relaxed);
-        let is_now = line.has_more || !line.notices.is_empty();
+        let is_now = !line.notices.is_empty();
         let at = if is_now { Instant::ZERO } else { line.look_at.min(line.peers_at) };
         if at != line.armed {
             match at {

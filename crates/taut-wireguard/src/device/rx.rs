@@ -114,15 +114,6 @@ impl Rx {
         }
     }
 
-    /// The driver may end its batch at any packet: what was read then is not announced by the socket.
-    fn announce(&mut self) {
-        let has_more = self.held_len > 0 || self.next.0 < self.count;
-        if has_more != self.has_more {
-            self.has_more = has_more;
-            self.tunnel.announce(has_more);
-        }
-    }
-
     /// Opens datagrams until one has an inner packet for the stack, which is in `held` then. `fills` says
     /// whether the socket may be read.
     fn next_packet(&mut self, now: Instant, fills: bool) -> bool {
@@ -275,7 +266,6 @@ impl RxDevice for Rx {
         }
         let now = now();
         if self.held_len == 0 && !self.next_packet(now, true) {
-            self.announce();
             return Ok(None);
         }
         std::mem::swap(buffer, &mut self.held);
@@ -284,7 +274,15 @@ impl RxDevice for Rx {
         while self.next_packet(now, false) && self.growing.add(buffer, &self.held[..self.held_len]) {
             self.held_len = 0;
         }
-        self.announce();
         Ok(Some(self.growing.end(buffer)))
+    }
+
+    /// The driver may end its batch at any packet: what was read then is not announced by the socket.
+    fn end_batch(&mut self) {
+        let has_more = self.held_len > 0 || self.next.0 < self.count;
+        if has_more != self.has_more {
+            self.has_more = has_more;
+            self.tunnel.announce(has_more);
+        }
     }
 }

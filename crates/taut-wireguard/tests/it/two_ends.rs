@@ -79,6 +79,7 @@ fn wg_34_packets_that_were_read_are_announced() {
         device.rx.begin_batch();
         for left in (0..3).rev() {
             assert!(taken(&mut device));
+            device.rx.end_batch();
             assert_eq!(is_announced(), left > 0, "{left} are left");
         }
     }
