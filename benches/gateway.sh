@@ -7,7 +7,8 @@
 #   benches/gateway.sh [--rounds N] [--seconds N] [--only taut,pasta] [--rows up1,down1] [--machines | --tunnels] [--json]
 #
 # With --tunnels programs carry connections through a WireGuard tunnel: taut proxy, gVisor's TCP by wireguard-go's netstack,
-# and onetun, a crate; the far end is boringtun-cli (`make wireguard-peers`).
+# onetun, a crate, and the kernel's TCP with boringtun-cli, which is the far end, too (`make wireguard-peers`).
+# --lines short,lossy,slow20 leaves lines out.
 # With --machines the guest is an emulated machine, and passt stands in pasta's column, QEMU's own network in slirp4netns's.
 set -eu
 cd "$(dirname "$0")/.."

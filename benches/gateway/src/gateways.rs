@@ -39,6 +39,8 @@ pub enum Kind {
     /// `taut proxy --out wireguard:FILE` by each controller.
     TunnelCubic,
     TunnelBbr,
+    /// The kernel's TCP with cubic, and boringtun-cli with a TUN: what taut does without root.
+    TunnelKernel,
     /// gVisor's TCP, as wireguard-go's `tun/netstack` brings it.
     Netstack,
     /// smoltcp's.
@@ -46,7 +48,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const TUNNELS: [Self; 4] = [Self::TunnelCubic, Self::TunnelBbr, Self::Netstack, Self::Onetun];
+    pub const TUNNELS: [Self; 5] =
+        [Self::TunnelCubic, Self::TunnelBbr, Self::TunnelKernel, Self::Netstack, Self::Onetun];
 
     pub const ALL: [Self; 7] = [
         Self::Kernel,
@@ -69,6 +72,7 @@ impl Kind {
             Self::Tun2proxy => "tun2proxy",
             Self::TunnelCubic => "taut, cubic",
             Self::TunnelBbr => "taut, bbr",
+            Self::TunnelKernel => "kernel, cubic",
             Self::Netstack => "netstack",
             Self::Onetun => "onetun",
         }
@@ -132,6 +136,7 @@ impl Programs {
             Kind::Slirp4netns => &self.slirp4netns,
             Kind::Gvproxy => &self.gvproxy,
             Kind::Tun2proxy => &self.tun2proxy,
+            Kind::TunnelKernel => &self.boringtun,
             Kind::Netstack => &self.netstack,
             Kind::Onetun => &self.onetun,
         }
@@ -226,7 +231,7 @@ impl Programs {
                 guest.run("ip address add 10.0.2.15/24 dev tun0")?;
                 guest.run("ip route add default dev tun0")?;
             }
-            Kind::TunnelCubic | Kind::TunnelBbr | Kind::Netstack | Kind::Onetun => {
+            Kind::TunnelCubic | Kind::TunnelBbr | Kind::TunnelKernel | Kind::Netstack | Kind::Onetun => {
                 bail!("{} is measured with --tunnels", kind.name())
             }
         }

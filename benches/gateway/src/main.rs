@@ -77,6 +77,9 @@ struct Args {
     /// cubic
     #[arg(long, conflicts_with_all = ["rows", "machines", "libslirp"])]
     tunnels: bool,
+    /// With --tunnels: only these lines, with commas between them
+    #[arg(long, value_delimiter = ',', default_value = "short,lossy,slow20", requires = "tunnels")]
+    lines: Vec<Line>,
     /// Measure nothing; count taut's instructions and system calls for a request and its response, and
     /// compare them with the bounds in this file. Needs valgrind, and taut built with the profile `profiling`
     #[arg(long, value_name = "FILE")]
@@ -169,8 +172,12 @@ fn main() -> Result<ExitCode> {
         for &kind in &kinds {
             eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name());
             if args.machines || args.tunnels {
-                let turn = if args.machines { machine::turn } else { tunnel::turn };
-                if let Err(error) = turn(&programs, kind, args.seconds, &mut table) {
+                let measured = if args.machines {
+                    machine::turn(&programs, kind, args.seconds, &mut table)
+                } else {
+                    tunnel::turn(&programs, kind, &args.lines, args.seconds, &mut table)
+                };
+                if let Err(error) = measured {
                     table.failed(kind, &format!("{error:#}"));
                 }
                 continue;

@@ -8,6 +8,7 @@
 //! | column | TCP in the tunnel | clients connect by |
 //! |---|---|---|
 //! | taut, cubic or bbr | `taut proxy --out wireguard:FILE --congestion` | SOCKS |
+//! | kernel, cubic | the kernel's, with boringtun-cli and a TUN, which need root | themselves |
 //! | netstack | gVisor's, with its defaults: `netstack/main.go` | a forwarded port for each server |
 //! | onetun | smoltcp's, which has no congestion control | the same |
 //!
@@ -16,7 +17,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use boringtun::noise::{Tunn, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use taut_testbed::Scratch;
+use taut_testbed::{Kernel, Scratch};
 
-use crate::gateways::{Guest, Kind, Programs, spawn, wait_for};
+use crate::gateways::{Guest, Kind, Programs, cpu_of_all, spawn, wait_for};
 use crate::servers::{self, ECHO, HOLD, ONCE, Reach, SINK, SOURCE, STAMPED, dial, now};
 use crate::split::{COUNTED_AFTER, report, write_blocks};
 use crate::table::Table;
@@ -54,11 +55,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// One program over each line.
-pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) -> Result<()> {
-    for line in [Line::Short, Line::Lossy, Line::Slow20] {
+pub fn turn(programs: &Programs, kind: Kind, lines: &[Line], seconds: u32, table: &mut Table) -> Result<()> {
+    for &line in lines {
         let world = World::new(line, "cubic")?;
-        let _far = far(programs, &world)?;
+        let far = far(programs, &world)?;
         let folder = Scratch::new("tunnel");
+        let _socket = Socket(socket(&interface("n")));
         let mut guest = start(programs, kind, &world, &folder)?;
         for (at, row) in ROWS.into_iter().filter(|row| row.is_over(line)).enumerate() {
             // It does not recover from the flow before.
@@ -66,7 +68,7 @@ pub fn turn(programs: &Programs, kind: Kind, seconds: u32, table: &mut Table) ->
                 drop(guest);
                 guest = start(programs, kind, &world, &folder)?;
             }
-            if let Err(error) = row.measure(&world, &guest, seconds, table) {
+            if let Err(error) = row.measure(&world, (&far, &guest), seconds, table) {
                 table.failed(kind, &format!("{row:?}, {} line: {error:#}", line.name()));
             }
             guest.is_alive()?;
@@ -104,9 +106,15 @@ impl Row {
         }
     }
 
-    fn measure(self, world: &World, guest: &Guest, seconds: u32, table: &mut Table) -> Result<()> {
+    fn measure(
+        self,
+        world: &World,
+        (far, guest): (&Far, &Guest),
+        seconds: u32,
+        table: &mut Table,
+    ) -> Result<()> {
         match self {
-            Self::Bulk { flows, down } => bulk(world, guest, flows, down, seconds, table),
+            Self::Bulk { flows, down } => bulk(world, (far, guest), flows, down, seconds, table),
             Self::RoundTrip => work::round_trip(guest, table),
             Self::Connections => work::connections(guest, table),
             Self::Memory => work::memory(world, guest, table),
@@ -117,34 +125,63 @@ impl Row {
 
 /// The tunnel's far end.
 struct Far {
-    _boringtun: Killed,
-    socket: PathBuf,
+    boringtun: Killed,
+    _socket: Socket,
 }
 
-impl Drop for Far {
+/// boringtun-cli ends when its socket is gone, and leaves it when it is killed.
+struct Socket(PathBuf);
+
+impl Drop for Socket {
     fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.socket);
+        _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn interface(end: &str) -> String {
+    format!("wg{end}{}", std::process::id())
+}
+
+fn socket(name: &str) -> PathBuf {
+    format!("/var/run/wireguard/{name}.sock").into()
+}
+
+impl Far {
+    /// CPU-seconds that it has used.
+    fn cpu(&self) -> f64 {
+        cpu_of_all(self.boringtun.0.id()).unwrap_or(0.0)
     }
 }
 
 fn far(programs: &Programs, world: &World) -> Result<Far> {
-    let name = format!("wgb{}", std::process::id());
-    let mut command = Command::new(&programs.boringtun);
-    command.args(["--foreground", "--disable-drop-privileges", "--threads", "2", &name]);
-    let boringtun = Killed(world.far.namespace.spawn(command.stdout(std::process::Stdio::null()))?);
-    let far = Far { _boringtun: boringtun, socket: format!("/var/run/wireguard/{name}.sock").into() };
-    let mut control = wait_for(|| UnixStream::connect(&far.socket).ok(), "boringtun-cli's socket")?;
-    let (secret, own) = (key(2).0, key(1).1);
-    let (secret, own) = (hex(&secret.to_bytes()), hex(own.as_bytes()));
-    write!(control, "set=1\nprivate_key={secret}\nlisten_port={PORT}\n")?;
-    write!(control, "public_key={own}\nallowed_ip={OWN}/32\n\n")?;
-    let mut answer = [0; 64];
-    let read = control.read(&mut answer)?;
-    ensure!(answer[..read].starts_with(b"errno=0"), "boringtun-cli refuses its configuration");
+    let name = interface("b");
+    let _socket = Socket(socket(&name));
+    let far = Far { boringtun: Killed(boringtun(programs, &world.far, &name, (2, 1), "")?), _socket };
     world.far.run(&format!("ip address add {FAR}/24 dev {name}"))?;
     world.far.run(&format!("ip link set {name} mtu {MTU} up"))?;
     world.far.run(&format!("ip route change 10.88.0.0/24 dev {name} src {FAR} congctl cubic"))?;
     Ok(far)
+}
+
+/// boringtun-cli with the first of two keys and the second as its peer's, which has `endpoint`'s lines.
+fn boringtun(
+    programs: &Programs,
+    kernel: &Kernel,
+    name: &str,
+    (own, peer): (u8, u8),
+    endpoint: &str,
+) -> Result<Child> {
+    let mut command = Command::new(&programs.boringtun);
+    command.args(["--foreground", "--disable-drop-privileges", "--threads", "2", name]);
+    let child = kernel.namespace.spawn(command.stdout(Stdio::null()))?;
+    let mut control = wait_for(|| UnixStream::connect(socket(name)).ok(), "boringtun-cli's socket")?;
+    let (secret, peer) = (hex(&key(own).0.to_bytes()), hex(key(peer).1.as_bytes()));
+    write!(control, "set=1\nprivate_key={secret}\nlisten_port={PORT}\n")?;
+    write!(control, "public_key={peer}\nallowed_ip=0.0.0.0/0\n{endpoint}\n")?;
+    let mut answer = [0; 64];
+    let read = control.read(&mut answer)?;
+    ensure!(answer[..read].starts_with(b"errno=0"), "boringtun-cli refuses its configuration");
+    Ok(child)
 }
 
 fn start(programs: &Programs, kind: Kind, world: &World, folder: &Scratch) -> Result<Guest> {
@@ -155,6 +192,15 @@ fn start(programs: &Programs, kind: Kind, world: &World, folder: &Scratch) -> Re
     world.host.run("ip link set lo up")?;
     let mut command = Command::new(programs.path(kind));
     match kind {
+        Kind::TunnelKernel => {
+            let (name, to) = (interface("n"), format!("endpoint={endpoint}\n"));
+            let boringtun = boringtun(programs, &world.host, &name, (1, 2), &to)?;
+            world.host.run(&format!("ip address add {OWN}/24 dev {name}"))?;
+            world.host.run(&format!("ip link set {name} mtu {MTU} up"))?;
+            world.host.run(&format!("ip route add {server}/32 dev {name} src {OWN} congctl cubic"))?;
+            servers::reach(Reach::Directly);
+            return Guest::beside(kind, boringtun, world);
+        }
         Kind::Netstack => {
             let (secret, far) = (hex(&secret.to_bytes()), hex(far.as_bytes()));
             let keys = format!("private_key={secret}\npublic_key={far}");
@@ -207,7 +253,7 @@ fn answers() -> std::io::Result<()> {
 /// Every flow writes, or reads, as fast as it can: bytes that arrive, and processor time for them.
 fn bulk(
     world: &World,
-    guest: &Guest,
+    (far, guest): (&Far, &Guest),
     flows: usize,
     down: bool,
     seconds: u32,
@@ -235,22 +281,26 @@ fn bulk(
         std::thread::scope(|scope| {
             let flows: Vec<_> = (0..flows).map(|_| scope.spawn(work)).collect();
             std::thread::sleep(WARM_UP[usize::from(world.line != Line::Short)]);
-            let (begun, bytes, cpu) = (Instant::now(), arrived(), guest.cpu());
+            let (begun, bytes, cpu) = (Instant::now(), arrived(), [guest.cpu(), far.cpu()]);
             std::thread::sleep(Duration::from_secs(seconds.into()));
-            let (took, bytes, cpu) = (begun.elapsed(), arrived() - bytes, guest.cpu() - cpu);
+            let (took, bytes) = (begun.elapsed(), arrived() - bytes);
+            let cpu = [guest.cpu() - cpu[0], far.cpu() - cpu[1]];
             ended.store(true, Relaxed);
             for flow in flows {
                 flow.join().map_err(|_| anyhow::anyhow!("a flow panicked"))??;
             }
             ensure!(bytes > 0, "nothing arrives");
-            anyhow::Ok((bytes as f64 * 8.0 / took.as_secs_f64(), cpu / (bytes as f64 / 1e9)))
+            let gigabytes = bytes as f64 / 1e9;
+            anyhow::Ok((gigabytes * 8e9 / took.as_secs_f64(), cpu.map(|cpu| cpu / gigabytes)))
         })
     })??;
     let (way, plural) = (if down { "down" } else { "up" }, if flows == 1 { "" } else { "s" });
     let line = if world.line == Line::Short { String::new() } else { format!("{}: ", world.line.name()) };
     let way = format!("{line}{way}, {flows} flow{plural}");
     table.add(guest.kind, &format!("{way} [Mbit/s]"), bits / 1e6);
-    table.add(guest.kind, &format!("{way}, CPU-s per GB"), used);
+    for (who, used) in ["", " of the far end"].into_iter().zip(used) {
+        table.add(guest.kind, &format!("{way}, CPU-s per GB{who}"), used);
+    }
     Ok(())
 }
 

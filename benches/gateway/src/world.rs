@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
 use taut_device::TunOptions;
 use taut_link::QdiscSpec;
 use taut_testbed::{Emulator, Kernel, Port, Subnet, Watcher, Ways};
@@ -24,7 +25,7 @@ const OUT_NET: &str = "10.0.3.0/24";
 const MTU: u16 = 1500;
 
 /// The line between the host and the far end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Line {
     /// A veth pair.
     Short,
@@ -80,7 +81,7 @@ pub struct World {
     pub servers: Servers,
     pub controller: &'static str,
     pub line: Line,
-    /// What `ss` said of the controller while something ran.
+    /// The controllers that `ss` listed while something ran.
     seen: Arc<Mutex<String>>,
     watching: Arc<AtomicBool>,
     _emulator: Option<Emulator>,
