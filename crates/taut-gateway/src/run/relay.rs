@@ -20,7 +20,8 @@
 //!
 //! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is
 //! sent at once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a
-//! packet of 136.
+//! packet of 136. Before a slow line more comes when there is room, and the window counts segments: the end
+//! of a piece is kept while the relay waits for that, and sent if nothing is there to follow it.
 //!
 //! `taut::relay` has another duty: it joins a flow to anything that is `AsyncRead` and `AsyncWrite`, and so
 //! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic
@@ -247,6 +248,8 @@ struct Share {
     has_room: bool,
     /// A rule bounds the rate of the flow.
     is_paced: bool,
+    /// The guest's end keeps the short end of a piece.
+    is_corked: bool,
 }
 
 impl Share {
@@ -468,12 +471,28 @@ fn down<const IS_TURNED: bool>(
     async move {
         let mut share = Share::of(&ends.flow);
         loop {
+            if share.is_corked {
+                uncork_unless_readable(ends, &mut share).await?;
+            }
             ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
             if Box::pin(carry_down(ends, &mut share, &mut rooms)).await? {
                 return Ok(());
             }
         }
     }
+}
+
+/// Lets the short end of the last piece leave, if no other follows at once.
+async fn uncork_unless_readable<const IS_TURNED: bool>(
+    ends: &Ends<'_, impl Upstream, IS_TURNED>,
+    share: &mut Share,
+) -> Result<(), Broken> {
+    let is_readable = poll_fn(|cx| Poll::Ready(pin!(ends.upstream.readable()).poll(cx).is_ready())).await;
+    if !is_readable {
+        share.is_corked = false;
+        ends.guest.set_cork(false).map_err(|_| Broken(Side::Guest))?;
+    }
+    Ok(())
 }
 
 /// The most whole segments that may be taken at once, in bytes. At first a segment is half of the guest's
@@ -492,6 +511,10 @@ async fn carry_down<const IS_TURNED: bool>(
 ) -> Result<bool, Broken> {
     let (guest, upstream) = (ends.guest, ends.upstream);
     if !share.has_room && !has_room(guest).await.map_err(|_| Broken(Side::Guest))? {
+        if rooms.is_narrow() && !share.is_corked {
+            share.is_corked = true;
+            guest.set_cork(true).map_err(|_| Broken(Side::Guest))?;
+        }
         unless_broken(upstream, guest.writable()).await?;
         rooms.waited(guest, upstream);
     }

@@ -1,5 +1,6 @@
 //! Where bytes of one connection may wait, and how fast and how urgently they leave, between two kernels:
-//! GW-99, 100, 247 and 248 of `docs/spec/gateway.md`.
+//! GW-99, 100, 247 and 248 of `docs/spec/gateway.md`; and between two stacks: WG-41 of
+//! `docs/spec/wireguard.md`.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
@@ -9,8 +10,11 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use socket2::{SockRef, Socket};
-use taut_gateway::{Resolver, Rules, Settings};
-use taut_testbed::{eventually, now};
+use taut::{ConnOptions, Stack, device};
+use taut_core::LinkCaps;
+use taut_gateway::{Link, Resolver, Rules, Server, Settings};
+use taut_testbed::{Emulator, Port, Watcher, Ways, eventually, now};
+use tokio::io::AsyncReadExt as _;
 
 use crate::live::{self, SERVER, World, at};
 use crate::support::one_server::OneServer;
@@ -155,4 +159,53 @@ fn gw_248_a_class_is_the_priority_of_the_hosts_socket() {
         served.read_exact(&mut [0]).unwrap();
         assert_eq!(sockets.lock().unwrap()[place].priority().unwrap(), priority, "port {port}");
     }
+}
+
+/// A client of a proxy that goes out by a stack, over 20 ms and losses, which bound the window. Its kernel
+/// sends pieces that are no whole segments, as the room before the line is small.
+#[test]
+fn wg_41_a_relay_that_waits_for_a_stack_sends_whole_segments() {
+    const BYTES: usize = 3_000_000;
+    // 1,420 bytes less 20, 20, and 12 for timestamps.
+    const MSS: usize = 1_368;
+    let pipe = || device::pipe(LinkCaps::offloading(1_420), 1 << 20).unwrap();
+    let ((near, near_port), (far, far_port)) = (pipe(), pipe());
+    let queues = |text: &[&str]| text.iter().map(|text| text.parse().unwrap()).collect();
+    let ways = Ways {
+        there: queues(&["netem limit 1000000 delay 10ms loss 1%"]),
+        back: queues(&["netem limit 1000000 delay 10ms"]),
+        is_network: true,
+        ..Ways::default()
+    };
+    let nobody = || -> Watcher { Arc::new(Mutex::new(())) };
+    let _line =
+        Emulator::start(Port::Pipe(near_port), Port::Pipe(far_port), ways, [nobody(), nobody()]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let segments = runtime.block_on(async {
+        let near = Stack::builder().address("10.0.2.2/24").device(near).build_tokio().unwrap();
+        let far = Stack::builder().address("10.0.2.15/24").device(far).build_tokio().unwrap();
+        let listener = taut::TcpListener::bind(&far, "10.0.2.15:80").await.unwrap();
+        let clients = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = clients.local_addr().unwrap();
+        let options = ConnOptions { nodelay: true, notsent_lowat: 128 << 10, ..ConnOptions::default() };
+        let way = Link { stack: near.clone(), options };
+        let proxy = Server::new(Settings::default(), Resolver::default(), Box::new(|_| {}));
+        tokio::spawn(async move { proxy.proxy(clients, Arc::new(way), None).await });
+        let client = std::thread::spawn(move || {
+            let mut client = std::net::TcpStream::connect(at).unwrap();
+            // SOCKS4.
+            client.write_all(&[4, 1, 0, 80, 10, 0, 2, 15, 0]).unwrap();
+            client.read_exact(&mut [0; 8]).unwrap();
+            client.write_all(&vec![7; BYTES]).unwrap();
+        });
+        let (mut served, _) = listener.accept().await.unwrap();
+        let mut all = Vec::new();
+        served.read_to_end(&mut all).await.unwrap();
+        client.join().unwrap();
+        assert_eq!(all.len(), BYTES);
+        let counters = near.counters();
+        (counters.out_segs - counters.retrans_segs) as usize
+    });
+    // A few more for the handshake and the end. With each piece's end by itself there are 4 to 14 % more.
+    assert!(segments <= BYTES / MSS * 51 / 50, "{segments} of {}", BYTES / MSS);
 }
