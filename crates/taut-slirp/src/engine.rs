@@ -16,7 +16,7 @@ use crate::boot::tftp::Tftp;
 use crate::config::Config;
 use crate::core::{AT_ONCE, Call, Core, Key, Waited, near};
 use crate::forward::{At, Forwards};
-use crate::link::{Frames, Link};
+use crate::link::{BATCH, Frames, Link};
 use crate::names::Names;
 use crate::ping::Pings;
 use crate::saved::Saved;
@@ -63,6 +63,8 @@ pub(crate) struct Engine {
     wakes_at: Option<Instant>,
     /// The last call has left something to do.
     pub(crate) is_behind: bool,
+    /// Frames of the guest's, in the turn of the caller's loop before this one and in this one.
+    inputs: [usize; 2],
 }
 
 impl Engine {
@@ -122,6 +124,7 @@ impl Engine {
             waited_at: Instant::NEVER,
             wakes_at: None,
             is_behind: false,
+            inputs: [0; 2],
         })
     }
 
@@ -136,6 +139,7 @@ impl Engine {
 
     /// A frame of the guest's.
     pub(crate) fn input(&mut self, frame: &[u8]) {
+        self.inputs[1] += 1;
         self.link.input(self.core.now, frame, &mut self.core.stack);
     }
 
@@ -299,6 +303,15 @@ impl Engine {
         (all, if is_stopped { timeout.max(timeout_ms.min(STOPPED_MS)) } else { timeout })
     }
 
+    /// As many frames leave in a turn as have come, while some come in each. A caller whose channel is full
+    /// waits in `send_packet`, and the other end of it may then wait for frames of the guest's to be read:
+    /// libvdeslirp reads one in a turn.
+    pub(crate) const fn begin_turn(&mut self) {
+        let [before, now] = self.inputs;
+        self.link.begin_turn(if before > 0 && now > 0 { now } else { BATCH });
+        self.inputs = [now, 0];
+    }
+
     /// When something is due.
     fn deadline(&self) -> Option<Instant> {
         let at = |time: Duration| Instant::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -345,7 +358,7 @@ impl Engine {
 
     /// Frames for the guest, in exchange for memory to put further ones into.
     pub(crate) fn take_frames(&mut self, empty: Frames) -> Frames {
-        std::mem::replace(&mut self.link.out, empty)
+        self.link.take(empty)
     }
 
     pub(crate) fn take_calls(&mut self) -> VecDeque<Call> {

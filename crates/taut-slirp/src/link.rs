@@ -12,8 +12,8 @@ use taut_wire::{Mac, ether_type, ethernet};
 
 use crate::config::Config;
 
-/// Frames that are collected before the caller gets them.
-const BATCH: usize = 64;
+/// Frames that leave in one turn of the caller's loop, if the guest's do not wait behind them.
+pub(crate) const BATCH: usize = 64;
 
 /// Frames for the guest, one behind the other.
 #[derive(Debug, Default)]
@@ -48,8 +48,8 @@ impl Frames {
         self.ends.clear();
     }
 
-    fn is_full(&self) -> bool {
-        self.ends.len() >= BATCH
+    fn len(&self) -> usize {
+        self.ends.len()
     }
 }
 
@@ -60,13 +60,41 @@ pub(crate) struct Link {
     /// Neither family is taken in that the caller has not switched on.
     has_v4: bool,
     has_v6: bool,
-    pub(crate) out: Frames,
+    out: Frames,
+    /// Frames that may still leave in this turn of the caller's loop.
+    left: usize,
 }
 
 impl Link {
     pub(crate) fn new(config: &Config, seed: [u8; 16]) -> Self {
         let ethernet = Ethernet::new(config.ethernet(), seed);
-        Self { ethernet, has_v4: config.v4.is_some(), has_v6: config.v6.is_some(), out: Frames::default() }
+        Self {
+            ethernet,
+            has_v4: config.v4.is_some(),
+            has_v6: config.v6.is_some(),
+            out: Frames::default(),
+            left: BATCH,
+        }
+    }
+
+    /// The caller's loop has come round: so many frames may leave until it does so again.
+    pub(crate) const fn begin_turn(&mut self, frames: usize) {
+        self.left = frames;
+    }
+
+    /// Whether no more frames may leave in this turn.
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.len() >= self.left
+    }
+
+    /// Frames for the guest, in exchange for memory to put further ones into.
+    pub(crate) fn take(&mut self, empty: Frames) -> Frames {
+        self.left -= self.left.min(self.out.len());
+        std::mem::replace(&mut self.out, empty)
     }
 
     /// A frame of the guest's. A packet in it goes to the stack.
@@ -83,26 +111,26 @@ impl Link {
         }
     }
 
-    /// Collects what is to leave, until the batch is full.
+    /// Collects what is to leave, as much as may.
     pub(crate) fn output(&mut self, now: Instant, stack: &mut Stack) {
         self.ethernet.handle_timeout(now);
         while let Some(change) = self.ethernet.poll_change() {
             _ = stack.change_network(now, change);
         }
         let mut buf = [0; FRAME_MAX];
-        while !self.out.is_full()
+        while !self.is_full()
             && let Some(len) = self.ethernet.poll_frame(&mut buf)
         {
             self.out.push_whole(&buf[..len]);
         }
-        while !self.out.is_full()
+        while !self.is_full()
             && let Some(resolved) = self.ethernet.poll_resolved()
         {
             if let Resolved::Ready(header, packet) = resolved {
                 self.out.push(&header, std::iter::once(&packet[..]));
             }
         }
-        while !self.out.is_full()
+        while !self.is_full()
             && let Some(transmit) = stack.poll_transmit(now)
         {
             send(&mut self.ethernet, &mut self.out, now, &transmit.packet);
@@ -110,7 +138,7 @@ impl Link {
             stack.handle_tx(now, ticket, Fate::Left);
         }
         // A packet may have begun a question for its neighbour.
-        while !self.out.is_full()
+        while !self.is_full()
             && let Some(len) = self.ethernet.poll_frame(&mut buf)
         {
             self.out.push_whole(&buf[..len]);

@@ -26,11 +26,11 @@ pub(crate) struct RuleArgs {
     /// Let the guest reach this host's loopback at the gateway's address
     #[arg(long)]
     host_loopback: bool,
-    /// Print the rules in their order, and exit
+    /// Print the rules in their order (with --json as JSON), and exit
     #[arg(long)]
     show_rules: bool,
-    /// With --show-rules, print JSON
-    #[arg(long, requires = "show_rules")]
+    /// As JSON
+    #[arg(long, hide = true, requires = "show_rules")]
     json: bool,
     /// Senders to a guest's UDP port: address (those it sent to) or any
     #[arg(long, value_name = "FILTER", value_enum, default_value_t = Filter::Address)]

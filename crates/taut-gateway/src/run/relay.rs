@@ -472,7 +472,7 @@ fn down<const IS_TURNED: bool>(
         let mut share = Share::of(&ends.flow);
         loop {
             if share.is_corked {
-                uncork_unless_readable(ends, &mut share).await?;
+                Box::pin(uncork_unless_readable(ends, &mut share)).await?;
             }
             ends.upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
             if Box::pin(carry_down(ends, &mut share, &mut rooms)).await? {

@@ -191,7 +191,14 @@ pub unsafe extern "C" fn slirp_pollfds_fill(
     door(Some(slirp), (), || {
         slirp.is_polling.set(true);
         slirp.act(|_| ());
-        let Some((all, most)) = slirp.with(|engine| engine.wait(*timeout)) else { return };
+        let is_turn = !slirp.is_finishing.get();
+        let waits = slirp.with(|engine| {
+            if is_turn {
+                engine.begin_turn();
+            }
+            engine.wait(*timeout)
+        });
+        let Some((all, most)) = waits else { return };
         *timeout = most;
         let mut keys = Vec::with_capacity(all.len());
         for one in all {

@@ -68,7 +68,7 @@ impl Slirp {
         }
         let is_quiet = (0..ROUNDS).any(|_| self.hand_out());
         self.is_finishing.set(false);
-        self.with(|engine| engine.is_behind = !is_quiet);
+        self.with(|engine| engine.is_behind = !is_quiet || engine.link.is_spent());
         self.arm();
         if !self.is_polling.get()
             && self.with(Engine::must_notify) == Some(true)
