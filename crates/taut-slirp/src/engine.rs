@@ -27,6 +27,10 @@ use crate::udp::Ports;
 
 /// Turns at once: what a turn leaves is for the next call.
 const TURNS: usize = 8;
+/// Turns of the caller's loop in a row that bring one frame, after which it has a queue of them.
+const QUEUED: usize = 4;
+/// Where the MTU is longer, no channel is known for which a caller waits: slirp4netns has a TAP.
+const SHORT: u16 = 1_500;
 
 /// A service that the guest reaches at an address of the link.
 #[derive(Clone, Debug)]
@@ -63,8 +67,9 @@ pub(crate) struct Engine {
     wakes_at: Option<Instant>,
     /// The last call has left something to do.
     pub(crate) is_behind: bool,
-    /// Frames of the guest's, in the turn of the caller's loop before this one and in this one.
-    inputs: [usize; 2],
+    /// Frames of the guest's in this turn of the caller's loop, and for how many turns each has brought one.
+    inputs: usize,
+    single_turns: usize,
 }
 
 impl Engine {
@@ -124,7 +129,8 @@ impl Engine {
             waited_at: Instant::NEVER,
             wakes_at: None,
             is_behind: false,
-            inputs: [0; 2],
+            inputs: 0,
+            single_turns: 0,
         })
     }
 
@@ -139,7 +145,7 @@ impl Engine {
 
     /// A frame of the guest's.
     pub(crate) fn input(&mut self, frame: &[u8]) {
-        self.inputs[1] += 1;
+        self.inputs += 1;
         self.link.input(self.core.now, frame, &mut self.core.stack);
     }
 
@@ -303,13 +309,15 @@ impl Engine {
         (all, if is_stopped { timeout.max(timeout_ms.min(STOPPED_MS)) } else { timeout })
     }
 
-    /// As many frames leave in a turn as have come, while some come in each. A caller whose channel is full
-    /// waits in `send_packet`, and the other end of it may then wait for frames of the guest's to be read:
-    /// libvdeslirp reads one in a turn.
-    pub(crate) const fn begin_turn(&mut self) {
-        let [before, now] = self.inputs;
-        self.link.begin_turn(if before > 0 && now > 0 { now } else { BATCH });
-        self.inputs = [now, 0];
+    /// The caller's loop has come round. When four turns in a row have brought one frame each, the caller has
+    /// a queue of them and reads one in a turn, as libvdeslirp does: from then on one leaves in a turn. The
+    /// other end of a full channel, for which a caller waits in `send_packet`, may itself wait for the queue
+    /// to be read.
+    pub(crate) fn begin_turn(&mut self) {
+        self.single_turns =
+            if self.inputs == 1 && self.core.config.mtu() <= SHORT { self.single_turns + 1 } else { 0 };
+        self.link.begin_turn(if self.single_turns >= QUEUED { 1 } else { BATCH });
+        self.inputs = 0;
     }
 
     /// When something is due.

@@ -236,28 +236,31 @@ fn slirp_43_a_caller_that_answers_each_frame_at_once_goes_no_deeper() {
 /// libvdeslirp reads one frame of the guest's in a turn of its loop, and vde_plug one of the library's in a
 /// turn of its own: if more leave than come, each waits in the end until the other reads.
 #[test]
-fn slirp_49_while_frames_come_as_many_leave() {
-    let bare = Bare::new(&SlirpConfig { in6_enabled: false, ..config() });
-    let ask =
-        |count: usize| -> usize { (0..count).map(|_| bare.input(&arp_request(GUEST, HOST)).len()).sum() };
-    let turn = || {
-        let wait = bare.turn(Duration::ZERO);
-        (wait.is_zero(), bare.state.frames.take().len())
-    };
-    assert_eq!(turn(), (false, 0));
-    assert_eq!(ask(70), 64);
-    // The loop does not wait for the rest.
-    assert_eq!(turn(), (true, 6));
-    assert_eq!(ask(3), 3);
-    assert_eq!(turn(), (false, 0));
-    // Some came in the turn before and the one before that.
-    assert_eq!(ask(5), 3);
-    assert_eq!(turn(), (true, 2));
-    assert_eq!(ask(4), 3);
-    assert_eq!(turn(), (true, 1));
-    assert_eq!(turn(), (false, 0));
-    // None came.
-    assert_eq!(ask(20), 20);
+fn slirp_49_into_a_queue_that_is_read_frame_by_frame_no_more_leave_than_come() {
+    for (mtu, leave) in [(0, 1), (9_000, 3)] {
+        let bare = Bare::new(&SlirpConfig { in6_enabled: false, if_mtu: mtu, if_mru: mtu, ..config() });
+        let ask =
+            |count: usize| -> usize { (0..count).map(|_| bare.input(&arp_request(GUEST, HOST)).len()).sum() };
+        let turn = || {
+            let wait = bare.turn(Duration::ZERO);
+            (wait.is_zero(), bare.state.frames.take().len())
+        };
+        assert_eq!(turn(), (false, 0));
+        assert_eq!(ask(70), 64);
+        // The loop does not wait for the rest.
+        assert_eq!(turn(), (true, 6));
+        for _ in 0..8 {
+            assert_eq!(ask(3), 3, "several in a turn are no queue");
+            assert_eq!(turn(), (false, 0));
+        }
+        for _ in 0..4 {
+            assert_eq!(ask(1), 1);
+            assert_eq!(turn(), (false, 0));
+        }
+        assert_eq!(ask(3), leave, "{mtu}");
+        assert_eq!(turn(), (leave == 1, 3 - leave));
+        assert_eq!(ask(20), 20);
+    }
 }
 
 #[test]
