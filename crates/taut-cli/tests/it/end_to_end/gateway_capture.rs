@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::time::{ClockId, clock_gettime};
 use taut::blocking::UdpSocket;
-use taut_testbed::Scratch;
+use taut_testbed::{Scratch, eventually};
 
 use super::drop_in::hello;
 use super::gateway_machines::machine;
@@ -138,10 +138,13 @@ fn gw_277_a_capture_ends_with_the_gateway_and_is_no_guests() {
             let all = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
             all.into_iter().any(|open| std::fs::read_link(open.path()).is_ok_and(|to| to == file))
         };
-        let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let holders: Vec<u32> = all.filter(|process| holds(*process)).collect();
-        assert!(holders.contains(&own[1]) && holders.iter().all(|one| own.contains(one)), "{holders:?}");
+        // A process that has just been forked, and will be another program, has it for a moment.
+        eventually("the gateway's processes have it, and no other", || {
+            let all = std::fs::read_dir("/proc").unwrap().flatten();
+            let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+            let holders: Vec<u32> = all.filter(|process| holds(*process)).collect();
+            holders.contains(&own[1]) && holders.iter().all(|one| own.contains(one))
+        });
         gateway.running.signal("TERM");
     }
     for (place, why) in [("/nonexistent/x", "--capture /nonexistent/x"), ("/dev/full", "No space left")] {
