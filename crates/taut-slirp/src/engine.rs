@@ -27,9 +27,10 @@ use crate::udp::Ports;
 
 /// Turns at once: what a turn leaves is for the next call.
 const TURNS: usize = 8;
-/// Turns of the caller's loop in a row that bring one frame, after which it has a queue of them.
+/// Turns of the caller's loop in a row with exactly one frame, which show that more of them are queued.
 const QUEUED: usize = 4;
-/// Where the MTU is longer, no channel is known for which a caller waits: slirp4netns has a TAP.
+/// The longest MTU at which frames are held back. Known callers with a longer one write to a TAP, which does
+/// not block.
 const SHORT: u16 = 1_500;
 
 /// A service that the guest reaches at an address of the link.
@@ -67,7 +68,7 @@ pub(crate) struct Engine {
     wakes_at: Option<Instant>,
     /// The last call has left something to do.
     pub(crate) is_behind: bool,
-    /// Frames of the guest's in this turn of the caller's loop, and for how many turns each has brought one.
+    /// Frames of the guest's in this turn of the caller's loop, and turns before it, in a row, with one.
     inputs: usize,
     single_turns: usize,
 }
@@ -309,10 +310,9 @@ impl Engine {
         (all, if is_stopped { timeout.max(timeout_ms.min(STOPPED_MS)) } else { timeout })
     }
 
-    /// The caller's loop has come round. When four turns in a row have brought one frame each, the caller has
-    /// a queue of them and reads one in a turn, as libvdeslirp does: from then on one leaves in a turn. The
-    /// other end of a full channel, for which a caller waits in `send_packet`, may itself wait for the queue
-    /// to be read.
+    /// The caller's loop has come round. libvdeslirp and vde_plug exchange frames over a pair of sockets:
+    /// each reads one in a turn, and blocks while the other's queue is full. If more frames left than came,
+    /// both would block and stay so. After four turns in a row with exactly one frame, one leaves in a turn.
     pub(crate) fn begin_turn(&mut self) {
         self.single_turns =
             if self.inputs == 1 && self.core.config.mtu() <= SHORT { self.single_turns + 1 } else { 0 };

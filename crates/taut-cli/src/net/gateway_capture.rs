@@ -24,7 +24,7 @@ pub(crate) struct CaptureArgs {
 }
 
 impl CaptureArgs {
-    /// Begins the capture, if there is to be one. A file that exists is overwritten.
+    /// Begins the capture if `--capture` is given. A file that exists is overwritten.
     ///
     /// # Errors
     /// The file cannot be opened or written.

@@ -20,8 +20,8 @@
 //!
 //! **Long pieces** for the guest are as many whole segments as a block has room for. The end of a piece is
 //! sent at once, as nobody knows whether more comes; of 131,072 bytes in segments of 65,468 it would be a
-//! packet of 136. Before a slow line more comes when there is room, and the window counts segments: the end
-//! of a piece is kept while the relay waits for that, and sent if nothing is there to follow it.
+//! packet of 136. Before a slow line, more usually follows once there is room, and a congestion window counts
+//! segments: there, the end of a piece waits for the next piece, and leaves at once if there is none.
 //!
 //! `taut::relay` has another duty: it joins a flow to anything that is `AsyncRead` and `AsyncWrite`, and so
 //! copies by two buffers of 8 KiB, which an idle connection holds. Here one holds nothing, and the logic

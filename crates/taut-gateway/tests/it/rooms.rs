@@ -177,9 +177,10 @@ fn wg_41_a_relay_that_waits_for_a_stack_sends_whole_segments() {
         is_network: true,
         ..Ways::default()
     };
-    let nobody = || -> Watcher { Arc::new(Mutex::new(())) };
+    let unwatched = || -> Watcher { Arc::new(Mutex::new(())) };
     let _line =
-        Emulator::start(Port::Pipe(near_port), Port::Pipe(far_port), ways, [nobody(), nobody()]).unwrap();
+        Emulator::start(Port::Pipe(near_port), Port::Pipe(far_port), ways, [unwatched(), unwatched()])
+            .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let segments = runtime.block_on(async {
         let near = Stack::builder().address("10.0.2.2/24").device(near).build_tokio().unwrap();

@@ -131,21 +131,21 @@ fn gw_277_a_capture_ends_with_the_gateway_and_is_no_guests() {
     // The guest's processes, isolated or not, do not have its descriptor.
     for options in [&["--isolate", "-t", "7090:80"][..], &["-t", "7090:80"]] {
         let args = [&["--capture", path], options].concat();
-        let gateway = Gateway::run(&lab, "log", &args, "echo ready >&2; exec sleep 1000");
+        let mut gateway = Gateway::run(&lab, "log", &args, "echo ready >&2; exec sleep 1000");
         gateway.says("ready");
         let own = [gateway.running.id(), gateway.running.worker()];
         let holds = |process: u32| {
             let all = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
             all.into_iter().any(|open| std::fs::read_link(open.path()).is_ok_and(|to| to == file))
         };
-        // A process that has just been forked, and will be another program, has it for a moment.
-        eventually("the gateway's processes have it, and no other", || {
+        eventually("the gateway's two processes have it, and no other", || {
             let all = std::fs::read_dir("/proc").unwrap().flatten();
             let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
             let holders: Vec<u32> = all.filter(|process| holds(*process)).collect();
             holders.contains(&own[1]) && holders.iter().all(|one| own.contains(one))
         });
         gateway.running.signal("TERM");
+        gateway.running.wait();
     }
     for (place, why) in [("/nonexistent/x", "--capture /nonexistent/x"), ("/dev/full", "No space left")] {
         let args = ["gateway", "--run", "--capture", place, "--", "echo", "began"];
