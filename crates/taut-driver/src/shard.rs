@@ -18,7 +18,7 @@ pub(crate) mod waiters;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, NetworkChange, NetworkError, State};
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::device::{Device, RxDevice};
 use crate::lead::GRACE;
 use crate::poller::Poller;
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock, yield_now};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock, try_lock, yield_now};
 use crate::wake::announce::Announcer;
 use closed::{CloseOnPanic, Closed};
 use crowd::Crowd;
@@ -517,16 +517,12 @@ impl Shard {
     /// A panic under the lock closes the shard ([`CloseOnPanic`]): what it leaves behind is only ever torn
     /// down.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let inner = lock(&self.inner);
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                inner
-            }
-        }
+        try_lock(&self.inner).unwrap_or_else(|| {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let inner = lock(&self.inner);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            inner
+        })
     }
 
     /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not

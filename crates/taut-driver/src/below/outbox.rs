@@ -19,6 +19,9 @@
 //! **No packet is left behind.** A thread gives the device back under the same small lock under which it has
 //! just found nothing more to send. A thread that puts a packet in later finds the device there.
 //!
+//! **Two locks**, that of the device and the small one, are taken in this order; with the small one, a thread
+//! only tries to take the device.
+//!
 //! **Tickets** come back when the shard collects them: with each turn, or with an access that finds them [old
 //! enough](Outbox::is_ripe). Until then the bytes count as being below TCP. So small writes coalesce behind a
 //! packet that has just left (autocorking), although a write to a TUN interface is over when it returns.
@@ -34,7 +37,7 @@ use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
 
 use crate::below::losses::{Counted, Losses};
 use crate::device::{News, Sent, TxDevice};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock, try_lock};
 
 /// Most packets in the outbox. More would wait here instead of in the connections, which decide better the
 /// later they decide; fewer would make a thread go back for the shard's lock more often.
@@ -50,12 +53,12 @@ const RIPE: Duration = Duration::from_micros(100);
 
 /// The queue to a device, and the device.
 pub(crate) struct Outbox {
+    /// Locked by the thread that has the device.
+    way: Mutex<Way>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The device, unless a thread has it.
-    way: Option<Box<Way>>,
     packets: VecDeque<Parcel>,
     /// Packets that the thread with the device has taken and not yet reported.
     taken: usize,
@@ -111,6 +114,12 @@ impl State {
         self.has_news || (!self.is_full && !self.packets.is_empty())
     }
 
+    /// Whether the stack must be asked again.
+    fn take_questions(&mut self) -> bool {
+        let may_ask = !self.is_full && std::mem::take(&mut self.refused);
+        std::mem::take(&mut self.reported) || may_ask
+    }
+
     /// Begins a batch.
     fn begin(&mut self, way: &mut Way) -> Task {
         let task = Task { was_full: self.is_full, has_news: std::mem::take(&mut self.has_news) };
@@ -158,25 +167,10 @@ struct Done {
     is_full: bool,
 }
 
-/// Puts the device back, also if sending panics.
-struct Holding<'a> {
-    outbox: &'a Outbox,
-    way: Option<Box<Way>>,
-}
-
-impl Drop for Holding<'_> {
-    fn drop(&mut self) {
-        if let Some(way) = self.way.take() {
-            self.outbox.state().way = Some(way);
-        }
-    }
-}
-
 impl Outbox {
     pub(crate) fn new(device: Counted) -> Self {
         let way = Way { device, batch: VecDeque::new(), is_last: true, sent: Vec::new(), back: Vec::new() };
         let state = State {
-            way: Some(Box::new(way)),
             packets: VecDeque::new(),
             taken: 0,
             spare: Vec::new(),
@@ -189,7 +183,7 @@ impl Outbox {
             losses: Losses::default(),
             last_error: None,
         };
-        Self { state: Mutex::new(state) }
+        Self { way: Mutex::new(way), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -198,11 +192,7 @@ impl Outbox {
 
     /// Asks the device how it announces its news, before any thread uses it.
     pub(crate) fn news_of_device(&self, waker: &Waker) -> io::Result<News> {
-        let mut state = self.state();
-        state
-            .way
-            .as_mut()
-            .map_or_else(|| Err(io::ErrorKind::ResourceBusy.into()), |way| way.device.news(waker))
+        lock(&self.way).device.news(waker)
     }
 
     /// Takes a packet, for a thread with the shard's lock.
@@ -262,27 +252,35 @@ impl Outbox {
     #[must_use]
     pub(crate) fn serve(&self, watch_room: impl Fn(bool)) -> bool {
         let mut state = self.state();
-        if state.wants_device() {
-            let Some(way) = state.way.take() else { return false };
-            let mut holding = Holding { outbox: self, way: Some(way) };
-            while let Some(way) = holding.way.as_deref_mut().filter(|_| state.wants_device()) {
-                let task = state.begin(way);
-                drop(state);
-                let done = way.work(task.has_news);
-                let is_full = done.is_full;
-                state = self.state();
-                state.end(way, done);
-                if task.was_full != is_full {
-                    // Only after the report: news of room that comes from now on is noted.
-                    drop(state);
-                    watch_room(is_full);
-                    state = self.state();
-                }
-            }
-            state.way = holding.way.take();
+        if !state.wants_device() {
+            return state.take_questions();
         }
-        let may_ask = !state.is_full && std::mem::take(&mut state.refused);
-        std::mem::take(&mut state.reported) || may_ask
+        let Some(way) = try_lock(&self.way) else { return false };
+        self.work(way, state, watch_room).take_questions()
+    }
+
+    /// Sends what waits, and gives the device back.
+    fn work<'a>(
+        &'a self,
+        mut way: MutexGuard<'_, Way>,
+        mut state: MutexGuard<'a, State>,
+        watch_room: impl Fn(bool),
+    ) -> MutexGuard<'a, State> {
+        while state.wants_device() {
+            let task = state.begin(&mut way);
+            drop(state);
+            let done = way.work(task.has_news);
+            let is_full = done.is_full;
+            state = self.state();
+            state.end(&mut way, done);
+            if task.was_full != is_full {
+                // Only after the report: news of room that comes from now on is noted.
+                drop(state);
+                watch_room(is_full);
+                state = self.state();
+            }
+        }
+        state
     }
 }
 

@@ -13,6 +13,8 @@ mod shard;
 use std::sync::Arc;
 use std::task::Waker;
 
+use loom::thread::{self, JoinHandle};
+
 use crate::park::Parked;
 
 /// This thread as a driver or a waiter, and its waker.
@@ -26,9 +28,21 @@ fn sleep(me: &Parked) {
     me.sleep(|| Some(None));
 }
 
+/// Words of the stack of a thread that has a stack of TCP on it.
+const STACK_WORDS: usize = 1 << 16;
+
+/// A thread with room for a stack of TCP.
+fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    thread::Builder::new().stack_size(STACK_WORDS).spawn(run).unwrap()
+}
+
 /// Checks every order with at most `preemptions` switches between threads that could go on.
 fn check(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.check(run);
+    let run = Arc::new(run);
+    builder.check(move || {
+        let run = Arc::clone(&run);
+        spawn(move || run()).join().unwrap();
+    });
 }

@@ -6,18 +6,18 @@ use std::io;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Poll, Waker};
 
-use loom::thread::{self, JoinHandle};
+use loom::thread::JoinHandle;
 use taut_core::{
     ConnId, ConnOptions, Frame, LinkCaps, ListenOptions, ListenerId, ReadError, RxChecksum, RxPacket, Stack,
     StackConfig, Transmit, TxPacket, TxTicket, WriteError,
 };
 
-use super::{check, here, sleep};
+use super::{check, here, sleep, spawn};
 use crate::clock::Clock;
 use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
 use crate::park::drive;
 use crate::shard::waiters::{Interest, WaitKey};
-use crate::shard::{Access, Shard, Until};
+use crate::shard::{Access, ReadInto, Shard, Until};
 use crate::sync::{Mutex, lock};
 
 const NEAR: &str = "10.0.0.1";
@@ -117,7 +117,7 @@ impl World {
                 return;
             }
             lock(&self.wire.arrived).extend(arrived);
-            self.near.turn(Until::Batch, &mut Vec::new());
+            self.near.turn(Until::Batch, &mut ReadInto::default(), &mut Vec::new());
         }
     }
 
@@ -161,7 +161,7 @@ fn shard(wire: &Wire) -> Arc<Shard> {
 
 fn driver(shard: &Arc<Shard>) -> JoinHandle<()> {
     let shard = Arc::clone(shard);
-    thread::spawn(move || {
+    spawn(move || {
         let (me, waker) = here();
         shard.announcer.attach(&waker, None).unwrap();
         drive(&shard, &me);
@@ -205,7 +205,7 @@ fn a_packet_wakes<T>(
     attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
 ) -> T {
     let driver = driver(&world.near);
-    let device = thread::spawn(move || world.wire.arrive(packet));
+    let device = spawn(move || world.wire.arrive(packet));
     let got = until(&world.near, interest, attempt).unwrap();
     device.join().unwrap();
     world.near.close();
@@ -242,7 +242,7 @@ fn an_acceptor_gets_the_connection_that_arrives() {
         world.far.connect(Clock.now(), to, &ConnOptions::default()).unwrap();
         let syn = world.far_sends_one();
         lock(&world.wire.arrived).push_back(syn);
-        world.near.turn(Until::Batch, &mut Vec::new());
+        world.near.turn(Until::Batch, &mut ReadInto::default(), &mut Vec::new());
         world.exchange_one_way();
         let (ack, listener) = (world.far_sends_one(), world.listener);
         a_packet_wakes(world, ack, Interest::Accept(listener), |access| {
@@ -261,7 +261,7 @@ fn a_waiter_that_gives_up_takes_no_call_of_another() {
         let (interest, key, (first, waker)) = (Interest::Read(conn), WaitKey::unique(), here());
         assert!(world.near.poll::<()>(interest, key, &waker, |_| Poll::Pending).is_pending());
         let (near, driver, wire) = (Arc::clone(&world.near), driver(&world.near), world.wire);
-        let other = thread::spawn(move || {
+        let other = spawn(move || {
             wire.arrive(packet);
             near.cancel(interest, key);
         });
@@ -280,7 +280,7 @@ fn a_waiter_hears_of_the_end() {
     check(3, || {
         let world = World::alone();
         let (near, driver) = (Arc::clone(&world.near), driver(&world.near));
-        let owner = thread::spawn(move || near.close());
+        let owner = spawn(move || near.close());
         let conn = world.conns[0];
         let error = until(&world.near, Interest::Read(conn), read(conn)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotConnected);
@@ -301,9 +301,9 @@ fn a_reader_gets_what_another_shard_hands_over() {
         let mut world = World::new(near, wire);
         let (packet, conn) = (world.far_writes(), world.conns[0]);
         let driver = driver(&world.near);
-        let there = thread::spawn(move || {
+        let there = spawn(move || {
             lock(&elsewhere.arrived).push_back(packet);
-            other.turn(Until::Batch, &mut Vec::new());
+            other.turn(Until::Batch, &mut ReadInto::default(), &mut Vec::new());
         });
         assert_eq!(until(&world.near, Interest::Read(conn), read(conn)).unwrap(), 1);
         there.join().unwrap();
