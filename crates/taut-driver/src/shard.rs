@@ -1,11 +1,12 @@
 //! One stack, its device and its timer behind one lock, and what may be done with them: turn, access, poll.
 //!
 //! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the
-//! lock (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to
-//! send. What arrives is in `arrivals.rs`, what other shards received for this one in `handover.rs`, and how
-//! one waits in `polling.rs`.
+//! lock (`departures.rs`), then [`depart`](Shard::depart) sends what a slow device is to send, little of it
+//! without the lock (`bulk.rs`). What arrives is in `arrivals.rs`, what other shards received for this one in
+//! `handover.rs`, and how one waits in `polling.rs`.
 
 mod arrivals;
+mod bulk;
 pub(crate) mod closed;
 mod crowd;
 mod departures;
@@ -96,6 +97,10 @@ struct Inner {
     served: Instant,
     /// Bytes sent since then.
     sent_bytes: usize,
+    /// Bytes of the packets that are about to [depart](Shard::depart), and whether they answer a super-packet.
+    departing: usize,
+    took_bulk: bool,
+    turn: bulk::Turn,
     early_end: arrivals::EarlyEnd,
     /// The last packet was a super-packet.
     is_bulk: bool,
@@ -210,6 +215,9 @@ impl Shard {
                 armed: Instant::NEVER,
                 served: Instant::ZERO,
                 sent_bytes: 0,
+                departing: 0,
+                took_bulk: false,
+                turn: bulk::Turn::default(),
                 early_end: arrivals::EarlyEnd::default(),
                 is_bulk: false,
                 looks: arrivals::Looks::default(),
@@ -471,7 +479,7 @@ impl Shard {
     }
 
     /// A use of the shard: under the lock by `use_inner`, which [settles](Self::settle) at its end; then,
-    /// without the lock, packets depart and waiters are woken.
+    /// packets depart, and waiters are woken without the lock.
     fn locked<R>(&self, use_inner: impl FnOnce(&mut Inner, &mut Vec<Waker>) -> R) -> R {
         let mut wakers = Vec::new();
         let result = self.locked_into(&mut wakers, use_inner);
@@ -488,9 +496,8 @@ impl Shard {
         let on_panic = CloseOnPanic(self);
         let mut inner = self.lock();
         let result = use_inner(&mut inner, wakers);
-        drop(inner);
+        self.depart(inner, wakers);
         std::mem::forget(on_panic);
-        self.depart(wakers);
         result
     }
 

@@ -1,5 +1,6 @@
 //! Packets on their way to a device whose sends take long: they are queued under the shard's lock, in order,
-//! and sent without it. taut's own; filled and emptied by `shard.rs` through `host_queue.rs`.
+//! and sent without it, except much at a time (`bulk.rs`). taut's own; filled and emptied by `shard.rs`
+//! through `host_queue.rs`.
 //!
 //! **Problem.** A write to a TUN interface runs the whole receive path of the peer, on the thread that
 //! writes: half of the time of a shard under load. If that happened under the shard's lock, no other thread
@@ -114,7 +115,7 @@ impl State {
         self.has_news || (!self.is_full && !self.packets.is_empty())
     }
 
-    /// Whether the stack must be asked again.
+    /// Whether the caller must poll the stack again.
     fn take_questions(&mut self) -> bool {
         let may_ask = !self.is_full && std::mem::take(&mut self.refused);
         std::mem::take(&mut self.reported) || may_ask
@@ -257,6 +258,14 @@ impl Outbox {
         }
         let Some(way) = try_lock(&self.way) else { return false };
         self.work(way, state, watch_room).take_questions()
+    }
+
+    /// [`serve`](Self::serve) for a thread that keeps the shard's lock: it waits for a thread that has the
+    /// device, whose batch is short.
+    #[must_use]
+    pub(crate) fn serve_in_turn(&self, watch_room: impl Fn(bool)) -> bool {
+        let way = lock(&self.way);
+        self.work(way, self.state(), watch_room).take_questions()
     }
 
     /// Sends what waits, and gives the device back.

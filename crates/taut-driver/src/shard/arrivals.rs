@@ -200,7 +200,7 @@ impl Shard {
     /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no
     /// packet.
     fn receive(&self, inner: &mut Inner) -> Option<bool> {
-        let Inner { stack, rx, buffer, is_bulk, .. } = inner;
+        let Inner { stack, rx, buffer, is_bulk, took_bulk, .. } = inner;
         if self.is_closed() {
             return None;
         }
@@ -213,6 +213,7 @@ impl Shard {
         };
         let is_small = received.gso_size == 0;
         *is_bulk = !is_small;
+        *took_bulk |= *is_bulk;
         if self.hand_over(stack, buffer, &received) {
             return Some(is_small);
         }

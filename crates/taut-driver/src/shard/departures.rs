@@ -2,13 +2,16 @@
 //! by `shard.rs` after each use of the stack.
 
 use std::task::Waker;
+use std::thread;
 
 use taut_core::{Duration, Fate, Instant, Transmit};
 
+use super::bulk::BULK_BYTES;
 use super::{Inner, SERVE_BYTES, Shard, Until};
 use crate::below::losses::Losses;
 use crate::device::{Sent, TxDevice};
 use crate::shard::waiters::Interest;
+use crate::sync::{MutexGuard, Ordering};
 
 /// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects
 /// them earlier: the thread that wrote then does something else.
@@ -40,15 +43,33 @@ impl Shard {
         self.arm(inner, now);
     }
 
-    /// Sends what is in the outbox, without the lock. If the stack has more than fitted into it, asks the
-    /// stack again.
-    pub(super) fn depart(&self, wakers: &mut Vec<Waker>) {
+    /// Gives the lock back, and sends what is in the outbox; much of it before that (`bulk.rs`). If the stack
+    /// has more than fitted, asks the stack again.
+    pub(super) fn depart<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, wakers: &mut Vec<Waker>) {
         let Some(outbox) = &self.outbox else { return };
-        while outbox.serve(|watch| self.watch_slow_room(watch)) {
-            let mut inner = self.lock();
+        let watch = |watch| self.watch_slow_room(watch);
+        let is_over = loop {
+            let bytes = std::mem::take(&mut inner.departing);
+            let answers_bulk = std::mem::take(&mut inner.took_bulk);
+            if bytes >= BULK_BYTES || (bytes > 0 && answers_bulk) {
+                if !outbox.serve_in_turn(watch) {
+                    let waiting = self.waiting.load(Ordering::Relaxed);
+                    break inner.turn.is_over(thread::current().id(), self.clock.now(), waiting);
+                }
+            } else {
+                drop(inner);
+                if !outbox.serve(watch) {
+                    return;
+                }
+                inner = self.lock();
+            }
             inner.tx.retry();
             inner.collect();
             self.settle(&mut inner, self.clock.now(), wakers);
+        };
+        drop(inner);
+        if is_over {
+            self.give_way();
         }
     }
 
@@ -116,7 +137,7 @@ impl Shard {
     /// Sends what the stack has, as long as there is room. Returns the time of the last look: the clock is
     /// asked for each packet, and not when there is none.
     fn send_batch(&self, inner: &mut Inner, mut now: Instant) -> Instant {
-        let Inner { stack, tx, sent_bytes, .. } = inner;
+        let Inner { stack, tx, sent_bytes, departing, .. } = inner;
         loop {
             tx.set_now(now);
             if !tx.has_room() {
@@ -124,6 +145,7 @@ impl Shard {
             }
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return now };
             *sent_bytes += packet.payload.len();
+            *departing += packet.header.len() + packet.payload.len();
             match tx.send(&packet, ticket) {
                 // A packet that the device will never take has left, too: `losses.rs` says why, and counts
                 // it.

@@ -22,40 +22,60 @@ fn assert_sent_once(pair: &Pair) {
     assert_eq!(counters(pair).retrans_segs, 0);
 }
 
-/// While a packet is being sent, other threads use the stack.
+/// While little is sent, other threads use the stack; while much is, or the answer to a super-packet, they
+/// wait.
 #[test]
-fn the_stack_is_free_while_a_packet_is_sent() {
-    let pair = Pair::slow(LinkCaps::plain(1_500), |_| {});
-    let (enter, entered) = mpsc::channel();
-    let (leave, may_leave) = mpsc::channel::<()>();
-    pair.line.script(0, move |packet| {
-        if !packet.payload.is_empty() && enter.send(()).is_ok() {
-            // Until the test lets it go, or is over.
-            let _ = may_leave.recv_timeout(PATIENCE);
-        }
-        Say::Left
-    });
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| pair.near.write_all(pair.conns[0], &[1]).unwrap());
-        entered.recv_timeout(PATIENCE).unwrap();
-        let (done, is_done) = mpsc::channel();
-        let near = &pair.near;
-        let conn = pair.conns[0];
-        scope.spawn(move || {
-            let below = near.below(conn);
-            let _ = done.send(below);
+fn dev_23_little_is_sent_without_the_lock_and_much_with_it() {
+    for (what, near_writes, far_writes, is_free) in
+        [("a byte", 1, 0, true), ("much", 60_000, 0, false), ("an answer", 0, 60_000, false)]
+    {
+        let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
+        // Both windows grow beyond what is written.
+        pair.send(1_000_000, 1);
+        pair.send_back(1_000_000, 2);
+        pair.settle();
+        let (enter, entered) = mpsc::channel();
+        let (leave, may_leave) = mpsc::channel::<()>();
+        pair.line.script(0, move |_| {
+            if enter.send(()).is_ok() {
+                // Until the test lets it go, or is over.
+                let _ = may_leave.recv_timeout(PATIENCE);
+            }
+            Say::Left
         });
-        let below = is_done.recv_timeout(PATIENCE / 2);
-        drop(leave);
-        writer.join().unwrap();
-        // Payload and overhead of one packet.
-        let below = below.expect("the stack was locked while the packet was sent");
-        assert!((1_025..1_040).contains(&below), "{below}: with ACKs, of two bytes each");
-    });
-    pair.line.script(0, |_| Say::Left);
-    let mut byte = [0];
-    assert_eq!((pair.far.read(pair.conns[1], &mut byte).unwrap(), byte), (1, [1]));
-    pair.settle();
+        thread::scope(|scope| {
+            let (near, far, [near_conn, far_conn]) = (&pair.near, &pair.far, pair.conns);
+            let writer = scope.spawn(move || {
+                near.write_all(near_conn, &vec![1; near_writes]).unwrap();
+                far.write_all(far_conn, &vec![2; far_writes]).unwrap();
+            });
+            entered.recv_timeout(PATIENCE).unwrap();
+            let (done, is_done) = mpsc::channel();
+            scope.spawn(move || {
+                let _ = done.send(near.below(near_conn));
+            });
+            // A thread that finds the lock free needs microseconds.
+            let patience = if is_free { PATIENCE / 2 } else { Duration::from_millis(100) };
+            let below = is_done.recv_timeout(patience);
+            drop(leave);
+            writer.join().unwrap();
+            assert_eq!(below.is_ok(), is_free, "{what}: whether the stack was free");
+            // Payload and overhead of one packet.
+            let is_one = |below| (1_025..1_100).contains(&below);
+            assert!(below.is_err() || below.is_ok_and(is_one), "{what}: {below:?} below");
+        });
+        pair.line.script(0, |_| Say::Left);
+        for (host, conn, written) in
+            [(&pair.far, pair.conns[1], near_writes), (&pair.near, pair.conns[0], far_writes)]
+        {
+            let (mut got, mut chunk) = (0, vec![0; 65_536]);
+            while got < written {
+                got += host.read(conn, &mut chunk).unwrap();
+            }
+            assert_eq!(got, written, "{what}");
+        }
+        pair.settle();
+    }
 }
 
 /// Any fate at any time, and completions late and in any order: the bytes arrive, and all tickets come back.

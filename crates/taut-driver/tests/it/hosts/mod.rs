@@ -158,17 +158,12 @@ impl Pair {
 
     /// Sends bytes from the near end, which must arrive unchanged.
     pub(crate) fn send(&self, len: usize, seed: u64) {
-        let mut rng = Rng(seed | 1);
-        let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
-        thread::scope(|scope| {
-            scope.spawn(|| self.near.write_all(self.conns[0], &data).unwrap());
-            let (mut got, mut chunk) = (Vec::new(), vec![0; 65_536]);
-            while got.len() < len {
-                let count = self.far.read(self.conns[1], &mut chunk).unwrap();
-                got.extend_from_slice(&chunk[..count]);
-            }
-            assert!(got == data, "bytes intact and in order");
-        });
+        carry((&self.near, self.conns[0]), (&self.far, self.conns[1]), len, seed);
+    }
+
+    /// The same from the far end to the near one.
+    pub(crate) fn send_back(&self, len: usize, seed: u64) {
+        carry((&self.far, self.conns[1]), (&self.near, self.conns[0]), len, seed);
     }
 
     /// Everything was acknowledged, and every ticket is back.
@@ -178,6 +173,21 @@ impl Pair {
             self.near.below(self.conns[0]) == 0 && self.line.tickets(0).is_empty()
         });
     }
+}
+
+/// One host writes random bytes, and the other reads them.
+fn carry((from, writes): (&Host, ConnId), (to, reads): (&Host, ConnId), len: usize, seed: u64) {
+    let mut rng = Rng(seed | 1);
+    let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(writes, &data).unwrap());
+        let (mut got, mut chunk) = (Vec::new(), vec![0; 65_536]);
+        while got.len() < len {
+            let count = to.read(reads, &mut chunk).unwrap();
+            got.extend_from_slice(&chunk[..count]);
+        }
+        assert!(got == data, "bytes intact and in order");
+    });
 }
 
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
