@@ -8,7 +8,8 @@
 //!
 //! **Rule.** Packets of [`BULK_BYTES`] that one use of the shard has made leave under the lock, and so do the
 //! answers to a super-packet. A thread that writes much thus waits until its bytes can leave, and sends them
-//! itself. Little leaves without the lock: for a request, the lock is what others wait for.
+//! itself. Little leaves without the lock: for a request, the lock is what others wait for. So it does where
+//! a runtime's task drives: a thread of a runtime that waits for the lock keeps all of its tasks waiting.
 //!
 //! **Turns.** The lock is not fair: a thread that gives it back and takes it again has it before one that
 //! must wake up. That saves switches, but Jain's index of 64 writers was 0.5. So a thread that has moved much

@@ -48,10 +48,12 @@ impl Shard {
     pub(super) fn depart<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, wakers: &mut Vec<Waker>) {
         let Some(outbox) = &self.outbox else { return };
         let watch = |watch| self.watch_slow_room(watch);
+        let may_keep_lock = self.poller.get().is_some();
         let is_over = loop {
             let bytes = std::mem::take(&mut inner.departing);
             let answers_bulk = std::mem::take(&mut inner.took_bulk);
-            if bytes >= BULK_BYTES || (bytes > 0 && answers_bulk) {
+            let is_much = bytes >= BULK_BYTES || (bytes > 0 && answers_bulk);
+            if is_much && may_keep_lock {
                 if !outbox.serve_in_turn(watch) {
                     let waiting = self.waiting.load(Ordering::Relaxed);
                     break inner.turn.is_over(thread::current().id(), self.clock.now(), waiting);
