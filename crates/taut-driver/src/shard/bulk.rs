@@ -6,10 +6,11 @@
 //! another processor than the one that copied them. Of 64 threads on two processors, a byte took 2.9 times
 //! the processor time that it takes the kernel.
 //!
-//! **Rule.** Packets of [`BULK_BYTES`] that one use of the shard has made leave under the lock, and so do the
-//! answers to a super-packet. A thread that writes much thus waits until its bytes can leave, and sends them
-//! itself. Little leaves without the lock: for a request, the lock is what others wait for. So it does where
-//! a runtime's task drives: a thread of a runtime that waits for the lock keeps all of its tasks waiting.
+//! **Rule.** While other threads wait for the lock, packets of [`BULK_BYTES`] that one use of the shard has
+//! made leave under it, and so do the answers to a super-packet. A thread that writes much thus waits until
+//! its bytes can leave, and sends them itself. Little leaves without the lock: for a request, the lock is
+//! what others wait for. So does all where a runtime's task drives: a thread of a runtime that waits for the
+//! lock keeps all of its tasks waiting.
 //!
 //! **Turns.** The lock is not fair: a thread that gives it back and takes it again has it before one that
 //! must wake up. That saves switches, but Jain's index of 64 writers was 0.5. So a thread that has moved much

@@ -48,28 +48,27 @@ impl Shard {
     pub(super) fn depart<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, wakers: &mut Vec<Waker>) {
         let Some(outbox) = &self.outbox else { return };
         let watch = |watch| self.watch_slow_room(watch);
-        let may_keep_lock = self.poller.get().is_some();
-        let is_over = loop {
-            let bytes = std::mem::take(&mut inner.departing);
-            let answers_bulk = std::mem::take(&mut inner.took_bulk);
-            let is_much = bytes >= BULK_BYTES || (bytes > 0 && answers_bulk);
-            if is_much && may_keep_lock {
-                if !outbox.serve_in_turn(watch) {
-                    let waiting = self.waiting.load(Ordering::Relaxed);
-                    break inner.turn.is_over(thread::current().id(), self.clock.now(), waiting);
-                }
-            } else {
-                drop(inner);
-                if !outbox.serve(watch) {
-                    return;
-                }
-                inner = self.lock();
-            }
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let mut is_over = false;
+        let mut more = if inner.departs_much() && waiting > 0 && self.poller.get().is_some() {
+            let more = outbox.serve_in_turn(watch);
+            is_over = inner.turn.is_over(thread::current().id(), self.clock.now(), waiting);
+            drop(inner);
+            more
+        } else {
+            drop(inner);
+            outbox.serve(watch)
+        };
+        while more {
+            let mut inner = self.lock();
             inner.tx.retry();
             inner.collect();
             self.settle(&mut inner, self.clock.now(), wakers);
-        };
-        drop(inner);
+            // How much this is concerns no later use.
+            let _ = inner.departs_much();
+            drop(inner);
+            more = outbox.serve(watch);
+        }
         if is_over {
             self.give_way();
         }
@@ -208,6 +207,13 @@ impl Shard {
 }
 
 impl Inner {
+    /// Whether what is about to depart is much at a time.
+    fn departs_much(&mut self) -> bool {
+        let bytes = std::mem::take(&mut self.departing);
+        let answers_bulk = std::mem::take(&mut self.took_bulk);
+        bytes >= BULK_BYTES || (bytes > 0 && answers_bulk)
+    }
+
     /// Collects the tickets that are in the outbox, if a connection waits for one.
     pub(super) fn collect_if_awaited(&mut self) {
         if self.stack.awaits_tickets() {

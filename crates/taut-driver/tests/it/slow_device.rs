@@ -11,6 +11,7 @@ use std::time::Duration;
 use hosts::line::{Event, Rng, Say};
 use hosts::{PATIENCE, Pair, Raise, eventually, without_timers};
 use taut_core::{ConnId, Counters, LinkCaps};
+use taut_driver::Clock;
 
 fn counters(pair: &Pair) -> Counters {
     pair.near.shard.access(|access| *access.stack.counters())
@@ -22,58 +23,51 @@ fn assert_sent_once(pair: &Pair) {
     assert_eq!(counters(pair).retrans_segs, 0);
 }
 
-/// While little is sent, other threads use the stack; while much is, or the answer to a super-packet, they
-/// wait.
+/// Two threads use the stack all the time, also while little is sent. While much is sent, or the answer to a
+/// super-packet, they wait if they did when it was made.
 #[test]
 fn dev_23_little_is_sent_without_the_lock_and_much_with_it() {
-    for (what, near_writes, far_writes, is_free) in
-        [("a byte", 1, 0, true), ("much", 60_000, 0, false), ("an answer", 0, 60_000, false)]
-    {
+    type Moves = fn(&Pair, u64);
+    let cases: [(&str, Moves, bool); 3] = [
+        ("a byte", |pair, seed| pair.send(1, seed), true),
+        ("much", |pair, seed| pair.send(60_000, seed), false),
+        ("an answer", |pair, seed| pair.send_back(60_000, seed), false),
+    ];
+    for (what, moves, is_free) in cases {
         let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
         // Both windows grow beyond what is written.
         pair.send(1_000_000, 1);
         pair.send_back(1_000_000, 2);
         pair.settle();
-        let (enter, entered) = mpsc::channel();
-        let (leave, may_leave) = mpsc::channel::<()>();
+        let (uses, waits, is_over) = (Arc::new(AtomicU64::new(0)), Arc::default(), AtomicBool::new(false));
+        let (seen, waited) = (Arc::clone(&uses), Arc::<AtomicBool>::clone(&waits));
+        // Threads that find the lock free need microseconds.
+        let patience = if is_free { PATIENCE } else { Duration::from_millis(20) };
         pair.line.script(0, move |_| {
-            if enter.send(()).is_ok() {
-                // Until the test lets it go, or is over.
-                let _ = may_leave.recv_timeout(PATIENCE);
+            let (before, until) = (seen.load(Ordering::Relaxed), Clock.now() + patience.into());
+            while seen.load(Ordering::Relaxed) == before && Clock.now() < until {
+                thread::sleep(Duration::from_micros(100));
             }
+            waited.fetch_or(seen.load(Ordering::Relaxed) == before, Ordering::Relaxed);
             Say::Left
         });
         thread::scope(|scope| {
-            let (near, far, [near_conn, far_conn]) = (&pair.near, &pair.far, pair.conns);
-            let writer = scope.spawn(move || {
-                near.write_all(near_conn, &vec![1; near_writes]).unwrap();
-                far.write_all(far_conn, &vec![2; far_writes]).unwrap();
-            });
-            entered.recv_timeout(PATIENCE).unwrap();
-            let (done, is_done) = mpsc::channel();
-            scope.spawn(move || {
-                let _ = done.send(near.below(near_conn));
-            });
-            // A thread that finds the lock free needs microseconds.
-            let patience = if is_free { PATIENCE / 2 } else { Duration::from_millis(100) };
-            let below = is_done.recv_timeout(patience);
-            drop(leave);
-            writer.join().unwrap();
-            assert_eq!(below.is_ok(), is_free, "{what}: whether the stack was free");
-            // Payload and overhead of one packet.
-            let is_one = |below| (1_025..1_100).contains(&below);
-            assert!(below.is_err() || below.is_ok_and(is_one), "{what}: {below:?} below");
-        });
-        pair.line.script(0, |_| Say::Left);
-        for (host, conn, written) in
-            [(&pair.far, pair.conns[1], near_writes), (&pair.near, pair.conns[0], far_writes)]
-        {
-            let (mut got, mut chunk) = (0, vec![0; 65_536]);
-            while got < written {
-                got += host.read(conn, &mut chunk).unwrap();
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        pair.near.below(pair.conns[0]);
+                        uses.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
             }
-            assert_eq!(got, written, "{what}");
-        }
+            let over = Raise(&is_over);
+            // They may just not have waited.
+            let tries = if is_free { 10 } else { 100 };
+            (0..tries).take_while(|_| !waits.load(Ordering::Relaxed)).for_each(|seed| moves(&pair, seed));
+            drop(over);
+        });
+        assert_eq!(waits.load(Ordering::Relaxed), !is_free, "{what}: whether others waited");
+        pair.line.script(0, |_| Say::Left);
         pair.settle();
     }
 }
