@@ -32,7 +32,8 @@
 //!
 //! - **A thread that writes also transmits**: no other thread has to wake up for it. If the stack's next
 //!   deadline became earlier, the thread moves the timer, which does not wake another thread either.
-//! - **Much at a time leaves under the lock**, and those that move much have it by turns (`shard/bulk.rs`).
+//! - **Much at a time leaves under the lock** while others wait for it, and those that move much have it by
+//!   turns (`shard/bulk.rs`).
 //! - **A reader that finds nothing polls the device once** before it sleeps, while that keeps finding packets
 //!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so
 //!   the answer to a SYN is there when the SYN has left.

@@ -3,8 +3,8 @@
 //! **Problem.** While a packet is sent without the lock (`outbox.rs`), other threads write into the buffers
 //! of their connections. If many write much, the device is what they wait for: their bytes lie in these
 //! buffers, which are larger than a cache, and are sent by the thread that has the device, which may be on
-//! another processor than the one that copied them. Of 64 threads on two processors, a byte took 2.9 times
-//! the processor time that it takes the kernel.
+//! another processor than the one that copied them. Of 64 threads on two processors, a byte took 2.1 to 2.9
+//! times the processor time that it takes the kernel.
 //!
 //! **Rule.** While other threads wait for the lock, packets of [`BULK_BYTES`] that one use of the shard has
 //! made leave under it, and so do the answers to a super-packet. A thread that writes much thus waits until
