@@ -101,9 +101,9 @@ pub trait TxDevice: Send {
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent;
 
     /// Whether [`send`](Self::send) takes long: microseconds in a system call, and not a copy into a queue.
-    /// Then packets are sent without the stack's lock, so that other threads can use the stack meanwhile; the
-    /// stack learns the fate of a packet a little later; and a packet that is [dropped](Sent::Dropped) is
-    /// lost as in the network.
+    /// Then packets are sent without the stack's lock, so that other threads can use the stack meanwhile,
+    /// except much at a time; the stack learns the fate of a packet a little later; and a packet that is
+    /// [dropped](Sent::Dropped) is lost as in the network. In `send`, a device must not use its stack.
     fn is_slow(&self) -> bool {
         false
     }

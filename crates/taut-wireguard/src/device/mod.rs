@@ -6,8 +6,8 @@
 //!         ◀─ rx.rs: merge.rs ◀─ ecn.rs ◀─ routes ◀─ Peer::open ◀── datagrams, many a call ──┘
 //! ```
 //!
-//! **Locks.** Each peer has one, held for a packet; the timer has one. Packets are encrypted without the
-//! stack's lock, in the outbox of `taut_driver`, and decrypted under it.
+//! **Locks.** Each peer has one, held for a packet; the timer has one. Packets are encrypted in the outbox of
+//! `taut_driver`, which has the stack's lock only while much at a time leaves, and decrypted under that lock.
 //!
 //! **The timer** is in the set of descriptors by which the receiving half announces packets. It is armed for
 //! the earliest deadline of a peer, and for the next look at what is below. An idle tunnel arms it for

@@ -1,5 +1,5 @@
 //! The half that sends: cuts, encrypts, batches, and gives tickets back when datagrams have left. Called by
-//! the driver, through `taut_driver`'s outbox, without the stack's lock.
+//! the driver, through `taut_driver`'s outbox, which has the stack's lock only while much at a time leaves.
 //!
 //! **When a packet has left.** After each call the kernel says how many bytes it holds (`SIOCOUTQ`). None:
 //! all have left, as on a link without a queue. Otherwise their tickets wait, and the kernel is queried again
