@@ -128,9 +128,11 @@ fn slirp_31_a_connection_to_a_service_continues_and_others_are_reset_before_they
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut other = connect(&world, at(HOST, listener.local_addr().unwrap().port()));
     let _host = listener.accept().unwrap();
-    world.caller.call(|slirp| _ = add_service(slirp));
+    let service = world.caller.call(|slirp| Kept(add_service(slirp)));
     let mut guest = connect(&world, at(SERVICE, PORT as u16));
     guest.write_all(b"before, ").unwrap();
+    // Bytes without a connection are lost, and the guest has one a moment before.
+    service.gets(&world, b"before, ");
     let mut got = [0; 4];
     world.caller.call(|slirp| say(slirp, b"yes."));
     guest.read_exact(&mut got).unwrap();
@@ -150,10 +152,7 @@ fn slirp_31_a_connection_to_a_service_continues_and_others_are_reset_before_they
     guest.read_exact(&mut got).unwrap();
     assert!(got[..65_536].iter().all(|byte| *byte == b'x') && got.ends_with(b"again"));
     guest.write_all(b"after").unwrap();
-    taut_testbed::eventually("the service gets it", || {
-        let kept = Kept(kept.0);
-        world.caller.call(move |_| { kept }.0.borrow().clone()) == b"after"
-    });
+    kept.gets(&world, b"after");
     is_reset(&mut other);
 }
 
@@ -188,6 +187,16 @@ fn slirp_42_each_of_many_connections_is_reset_in_another_process() {
 struct Kept(&'static RefCell<Vec<u8>>);
 
 unsafe impl Send for Kept {}
+
+impl Kept {
+    /// Waits until the service has these bytes.
+    fn gets(&self, world: &World, bytes: &[u8]) {
+        taut_testbed::eventually("the service gets it", || {
+            let kept = Kept(self.0);
+            world.caller.call(move |_| { kept }.0.borrow().clone()) == bytes
+        });
+    }
+}
 
 /// In a loaded machine, a guest that waits for its connection repeats its SYN.
 #[test]
@@ -343,6 +352,8 @@ fn slirp_38_a_connection_whose_guest_has_ended_its_half_continues() {
     // Another connection takes its place, as without a load.
     let mut next = connect(&world, at(SERVICE, PORT as u16));
     is_reset(&mut guest);
+    let established = |slirp| taken(unsafe { slirp_connection_info(slirp) }).contains("TCP[ESTABLISHED]");
+    taut_testbed::eventually("the service has the connection", || world.caller.call(established));
     world.caller.call(|slirp| say(slirp, b"hello"));
     next.read_exact(&mut [0; 5]).unwrap();
 }
