@@ -13,8 +13,8 @@
 //! lock keeps all of its tasks waiting.
 //!
 //! **Turns.** The lock is not fair: a thread that gives it back and takes it again has it before one that
-//! must wake up. That saves switches, but Jain's index of 64 writers was 0.5. So a thread that has moved much
-//! again and again lets those that wait have it, when it has had its part of [`ROUND`].
+//! must wake up, and Jain's index of 64 writers was 0.5. So a thread that has moved much again and again lets
+//! those that wait have it, when it has had its part of [`ROUND`].
 
 use std::thread::ThreadId;
 
