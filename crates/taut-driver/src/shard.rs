@@ -1,8 +1,8 @@
 //! One stack, its device and its timer behind one lock, and what may be done with them: turn, access, poll.
 //!
 //! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the
-//! lock (`departures.rs`), then [`depart`](Shard::depart) sends what a slow device is to send, little of it
-//! without the lock (`bulk.rs`). What arrives is in `arrivals.rs`, what other shards received for this one in
+//! lock (`departures.rs`), then [`depart`](Shard::depart) sends what a slow device is to send, much of it with
+//! the lock (`bulk.rs`). What arrives is in `arrivals.rs`, what other shards received for this one in
 //! `handover.rs`, and how one waits in `polling.rs`.
 
 mod arrivals;

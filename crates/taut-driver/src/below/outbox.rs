@@ -116,7 +116,7 @@ impl State {
     }
 
     /// Whether the caller must poll the stack again.
-    fn take_questions(&mut self) -> bool {
+    fn take_must_poll(&mut self) -> bool {
         let may_ask = !self.is_full && std::mem::take(&mut self.refused);
         std::mem::take(&mut self.reported) || may_ask
     }
@@ -254,10 +254,10 @@ impl Outbox {
     pub(crate) fn serve(&self, watch_room: impl Fn(bool)) -> bool {
         let mut state = self.state();
         if !state.wants_device() {
-            return state.take_questions();
+            return state.take_must_poll();
         }
         let Some(way) = try_lock(&self.way) else { return false };
-        self.work(way, state, watch_room).take_questions()
+        self.work(way, state, watch_room).take_must_poll()
     }
 
     /// [`serve`](Self::serve) for a thread that keeps the shard's lock: it waits for a thread that has the
@@ -265,7 +265,7 @@ impl Outbox {
     #[must_use]
     pub(crate) fn serve_in_turn(&self, watch_room: impl Fn(bool)) -> bool {
         let way = lock(&self.way);
-        self.work(way, self.state(), watch_room).take_questions()
+        self.work(way, self.state(), watch_room).take_must_poll()
     }
 
     /// Sends what waits, and gives the device back.

@@ -66,12 +66,12 @@ mod tests {
             assert!(!is_over(me, 0), "it begins");
             assert!(!is_over(me, part - 1));
             assert!(is_over(me, part));
-            assert!(!is_over(me, part + 1), "nobody took it: a turn begins");
+            assert!(!is_over(me, part + 1), "the same thread begins a new turn");
             assert!(!is_over(other, part + 2), "another's turn");
-            assert!(!is_over(me, 2 * part + 1), "and this thread's, anew");
+            assert!(!is_over(me, 2 * part + 1), "and then a new turn of this thread");
             assert!(is_over(me, 3 * part + 1));
         }
         let mut turn = Turn::default();
-        assert!(!turn.is_over(me, at(0), 0) && !turn.is_over(me, at(1_000_000), 0), "nobody waits");
+        assert!(!turn.is_over(me, at(0), 0) && !turn.is_over(me, at(1_000_000), 0), "no thread waits");
     }
 }

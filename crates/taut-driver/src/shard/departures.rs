@@ -43,8 +43,8 @@ impl Shard {
         self.arm(inner, now);
     }
 
-    /// Gives the lock back, and sends what is in the outbox; much of it before that (`bulk.rs`). If the stack
-    /// has more than fitted, asks the stack again.
+    /// Sends what is in the outbox: much of it with the lock (`bulk.rs`), otherwise after giving the lock
+    /// back. If the stack has more than fitted, polls the stack again.
     pub(super) fn depart<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, wakers: &mut Vec<Waker>) {
         let Some(outbox) = &self.outbox else { return };
         let watch = |watch| self.watch_slow_room(watch);
@@ -64,7 +64,7 @@ impl Shard {
             inner.tx.retry();
             inner.collect();
             self.settle(&mut inner, self.clock.now(), wakers);
-            // How much this is concerns no later use.
+            // These bytes must not count in the next use.
             let _ = inner.departs_much();
             drop(inner);
             more = outbox.serve(watch);
