@@ -23,18 +23,20 @@ fn assert_sent_once(pair: &Pair) {
     assert_eq!(counters(pair).retrans_segs, 0);
 }
 
-/// Two threads use the stack all the time, also while little is sent. While much is sent, or the answer to a
-/// super-packet, they wait if they did when it was made.
+/// Two threads use the stack all the time, also while little is sent, or much of a stack that a task drives.
+/// While much is sent, or the answer to a super-packet, they wait if they did when it was made.
 #[test]
 fn dev_23_little_is_sent_without_the_lock_and_much_with_it() {
     type Moves = fn(&Pair, u64);
-    let cases: [(&str, Moves, bool); 3] = [
-        ("a byte", |pair, seed| pair.send(1, seed), true),
-        ("much", |pair, seed| pair.send(60_000, seed), false),
-        ("an answer", |pair, seed| pair.send_back(60_000, seed), false),
+    let caps = LinkCaps::offloading(1_500);
+    let slow = || Pair::slow(caps, |_| {});
+    let cases: [(&str, Pair, Moves, bool); 4] = [
+        ("a byte", slow(), |pair, seed| pair.send(1, seed), true),
+        ("much", slow(), |pair, seed| pair.send(60_000, seed), false),
+        ("an answer", slow(), |pair, seed| pair.send_back(60_000, seed), false),
+        ("much, as by a task", Pair::slow_and_alone(caps), |pair, seed| pair.send(60_000, seed), true),
     ];
-    for (what, moves, is_free) in cases {
-        let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
+    for (what, pair, moves, is_free) in cases {
         // Both windows grow beyond what is written.
         pair.send(1_000_000, 1);
         pair.send_back(1_000_000, 2);

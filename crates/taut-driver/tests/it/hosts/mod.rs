@@ -37,13 +37,22 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(address: &str, device: Device, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        Self::driven(address, device, configure, DriverThread::spawn)
+    }
+
+    fn driven(
+        address: &str,
+        device: Device,
+        configure: impl FnOnce(&mut StackConfig),
+        drive: fn(Arc<Shard>, &str) -> io::Result<DriverThread>,
+    ) -> Self {
         let config = StackConfig::default().with(|config| {
             config.addresses.push(address.parse().unwrap());
             configure(config);
         });
         let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
         let shard = Arc::new(Shard::new(stack, device).unwrap());
-        let thread = DriverThread::spawn(Arc::clone(&shard), "host").unwrap();
+        let thread = drive(Arc::clone(&shard), "host").unwrap();
         Self { shard, _thread: thread }
     }
 
@@ -138,7 +147,17 @@ impl Pair {
     }
 
     fn over((line, [near, far]): (Line, [Device; 2]), configure: impl FnOnce(&mut StackConfig)) -> Self {
-        let (near, far) = (Host::new(NEAR, near, configure), Host::new("10.0.0.2", far, |_| {}));
+        Self::of(line, Host::new(NEAR, near, configure), far)
+    }
+
+    /// The same with a near end that no other thread drives in its driver's place, as a task's.
+    pub(crate) fn slow_and_alone(caps: LinkCaps) -> Self {
+        let (line, [near, far]) = Line::slow(caps);
+        Self::of(line, Host::driven(NEAR, near, |_| {}, taut_driver::portable::spawn), far)
+    }
+
+    fn of(line: Line, near: Host, far: Device) -> Self {
+        let far = Host::new("10.0.0.2", far, |_| {});
         let listen = |access: &mut Access<'_>| access.stack.listen(far_address(), ListenOptions::default());
         let listener = far.shard.access(listen).unwrap();
         let conns = connect(&near, &far, listener, &ConnOptions::default());
