@@ -104,6 +104,8 @@ struct Inner {
     early_end: arrivals::EarlyEnd,
     /// The last packet was a super-packet.
     is_bulk: bool,
+    /// It was short: a request or an answer.
+    is_short: bool,
     looks: arrivals::Looks,
     reader_turn: reader_turn::ReaderTurn,
     /// The attempt that is under way has said that it [waits](Access::wait_after).
@@ -220,6 +222,7 @@ impl Shard {
                 turn: bulk::Turn::default(),
                 early_end: arrivals::EarlyEnd::default(),
                 is_bulk: false,
+                is_short: false,
                 looks: arrivals::Looks::default(),
                 reader_turn: reader_turn::ReaderTurn::default(),
                 waits_after: false,

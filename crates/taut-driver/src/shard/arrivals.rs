@@ -13,6 +13,8 @@ use crate::shard::waiters::Interest;
 /// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64
 /// KB still lie in a core's cache when the application reads them.
 const BATCH_PACKETS: usize = 16;
+/// A packet of fewer bytes, with its headers, is short: a request or an answer, not a part of a transfer.
+const SHORT_BYTES: usize = 576;
 /// The most packets that other shards handed over and one turn takes.
 const HANDED_PACKETS: usize = 4 * BATCH_PACKETS;
 
@@ -200,7 +202,7 @@ impl Shard {
     /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no
     /// packet.
     fn receive(&self, inner: &mut Inner) -> Option<bool> {
-        let Inner { stack, rx, buffer, is_bulk, took_bulk, .. } = inner;
+        let Inner { stack, rx, buffer, is_bulk, took_bulk, is_short, .. } = inner;
         if self.is_closed() {
             return None;
         }
@@ -214,6 +216,7 @@ impl Shard {
         let is_small = received.gso_size == 0;
         *is_bulk = !is_small;
         *took_bulk |= *is_bulk;
+        *is_short = received.range.len() < SHORT_BYTES;
         if self.hand_over(stack, buffer, &received) {
             return Some(is_small);
         }

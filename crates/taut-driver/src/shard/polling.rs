@@ -123,8 +123,11 @@ impl Shard {
     ) -> (Instant, Poll<io::Result<T>>, bool) {
         let now = self.begin(inner, wakers, Some(interest));
         let result = self.used(inner, now, wakers, place, &mut attempt);
-        let may_look = result.is_pending()
-            && (who != Who::Task || inner.reader_turn.may_look())
+        let may_look = match who {
+            Who::Task => inner.reader_turn.may_look(),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Who::Leader => !(self.is_crowded() && inner.is_short && matches!(interest, Interest::Read(_))),
+        } && result.is_pending()
             && inner.may_look(interest);
         // The packet is often in the device already.
         let found = if may_look { self.look(inner, interest, place, wakers) } else { 0 };
@@ -156,5 +159,88 @@ impl Shard {
     pub fn cancel(&self, interest: Interest, key: WaitKey) {
         let removed = self.lock().waiters.remove(interest, key);
         drop(removed);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use taut_core::{ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig, TxPacket, TxTicket};
+
+    use super::*;
+    use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
+
+    /// A device that counts how often it is polled, and never has a packet.
+    #[derive(Clone, Default)]
+    struct Asked(Arc<AtomicUsize>);
+
+    impl Asked {
+        fn take(&self) -> usize {
+            self.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    impl TxDevice for Asked {
+        fn news(&mut self, _: &Waker) -> io::Result<News> {
+            Ok(News::Waker)
+        }
+
+        fn send(&mut self, _: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+            Sent::Left(ticket)
+        }
+    }
+
+    impl RxDevice for Asked {
+        fn news(&mut self, _: &Waker) -> io::Result<News> {
+            Ok(News::Waker)
+        }
+
+        fn recv(&mut self, _: &mut Vec<u8>) -> io::Result<Option<Received>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(None)
+        }
+    }
+
+    /// A shard, its device, and what a reader and an acceptor wait for.
+    fn shard() -> (Shard, Asked, [Interest; 2]) {
+        let config = StackConfig::default().with(|config| config.addresses.push("10.0.0.1".parse().unwrap()));
+        let (caps, asked) = (LinkCaps::plain(1_500), Asked::default());
+        let stack = Stack::new(Arc::new(config), caps, [1; 32]);
+        let shard = Shard::new(stack, Device::new(caps, asked.clone(), asked.clone())).unwrap();
+        let interests = shard.access(|access| {
+            let conn =
+                access.stack.connect(access.now, "10.0.0.2:7".parse().unwrap(), &ConnOptions::default());
+            let listener = access.stack.listen("10.0.0.1:7".parse().unwrap(), ListenOptions::default());
+            [Interest::Read(conn.unwrap()), Interest::Accept(listener.unwrap())]
+        });
+        assert_eq!(asked.take(), 0);
+        (shard, asked, interests)
+    }
+
+    #[test]
+    fn dev_25_no_reader_of_short_packets_looks_in_a_crowd() {
+        // Of a reader's thread, and of an acceptor's.
+        let cases = [(false, true, [1, 1]), (true, true, [0, 1]), (true, false, [1, 1])];
+        for (crowded, is_short, by_thread) in cases {
+            for (nth, by_thread) in by_thread.into_iter().enumerate() {
+                for (who, expected) in [(Who::Leader, by_thread), (Who::Task, 1)] {
+                    let (shard, asked, [read, accept]) = shard();
+                    shard.crowded.store(crowded, crate::sync::Ordering::Relaxed);
+                    shard.lock().is_short = is_short;
+                    let interest = [read, accept][nth];
+                    let (waiter, place) = ((WaitKey::unique(), Waker::noop()), &mut ReadInto::default());
+                    let (result, _) =
+                        shard.poll_as(who, interest, waiter, place, |_| Poll::<io::Result<()>>::Pending);
+                    assert!(result.is_pending());
+                    assert_eq!(
+                        asked.take(),
+                        expected,
+                        "{interest:?}, {who:?}, crowd: {crowded}, short: {is_short}"
+                    );
+                }
+            }
+        }
     }
 }

@@ -74,6 +74,33 @@ fn dev_23_little_is_sent_without_the_lock_and_much_with_it() {
     }
 }
 
+/// No thread waits when much is sent: one that comes then has the lock at once.
+#[test]
+fn dev_23_much_is_sent_without_the_lock_while_no_thread_waits() {
+    let pair = Pair::slow(LinkCaps::offloading(1_500), |_| {});
+    pair.send(1_000_000, 1);
+    pair.settle();
+    let (shard, was_free) = (Arc::clone(&pair.near.shard), Arc::<AtomicBool>::default());
+    let is_free = Arc::clone(&was_free);
+    pair.line.script(0, move |packet| {
+        if packet.payload.len() >= 32 << 10 && !is_free.load(Ordering::Relaxed) {
+            let (shard, (has_used, used)) = (Arc::clone(&shard), mpsc::channel());
+            thread::spawn(move || {
+                shard.access(|_| ());
+                // Too late.
+                let _ = has_used.send(());
+            });
+            is_free.store(used.recv_timeout(Duration::from_millis(20)).is_ok(), Ordering::Relaxed);
+        }
+        Say::Left
+    });
+    // The driver thread may just wait for the lock, or this machine be busy.
+    (0..100).take_while(|_| !was_free.load(Ordering::Relaxed)).for_each(|seed| pair.send(60_000, seed));
+    assert!(was_free.load(Ordering::Relaxed));
+    pair.line.script(0, |_| Say::Left);
+    pair.settle();
+}
+
 /// Any fate at any time, and completions late and in any order: the bytes arrive, and all tickets come back.
 #[test]
 fn fates_in_every_order() {
