@@ -167,18 +167,24 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use taut_core::{ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig, TxPacket, TxTicket};
+    use taut_core::{
+        ConnOptions, LinkCaps, ListenOptions, RxChecksum, Stack, StackConfig, TxPacket, TxTicket,
+    };
 
     use super::*;
     use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
+    use crate::shard::Until;
 
-    /// A device that counts how often it is polled, and never has a packet.
+    /// A device that counts how often it is polled, and has at most one packet, of so many bytes.
     #[derive(Clone, Default)]
-    struct Asked(Arc<AtomicUsize>);
+    struct Asked {
+        count: Arc<AtomicUsize>,
+        packet: Arc<AtomicUsize>,
+    }
 
     impl Asked {
         fn take(&self) -> usize {
-            self.0.swap(0, Ordering::Relaxed)
+            self.count.swap(0, Ordering::Relaxed)
         }
     }
 
@@ -198,8 +204,10 @@ mod tests {
         }
 
         fn recv(&mut self, _: &mut Vec<u8>) -> io::Result<Option<Received>> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            Ok(None)
+            self.count.fetch_add(1, Ordering::Relaxed);
+            let len = self.packet.swap(0, Ordering::Relaxed);
+            let packet = Received { range: 0..len, checksum: RxChecksum::Verified, gso_size: 0 };
+            Ok((len > 0).then_some(packet))
         }
     }
 
@@ -221,7 +229,7 @@ mod tests {
 
     #[test]
     fn dev_25_no_reader_of_short_packets_looks_in_a_crowd() {
-        // Of a reader's thread, and of an acceptor's.
+        // Looks of a reader's thread, and of an acceptor's.
         let cases = [(false, true, [1, 1]), (true, true, [0, 1]), (true, false, [1, 1])];
         for (crowded, is_short, by_thread) in cases {
             for (nth, by_thread) in by_thread.into_iter().enumerate() {
@@ -241,6 +249,12 @@ mod tests {
                     );
                 }
             }
+        }
+        for (len, is_short) in [(575, true), (576, false)] {
+            let (shard, asked, _) = shard();
+            asked.packet.store(len, Ordering::Relaxed);
+            shard.turn(Until::Batch, &mut ReadInto::default(), &mut Vec::new());
+            assert_eq!((shard.lock().is_short, asked.packet.load(Ordering::Relaxed)), (is_short, 0), "{len}");
         }
     }
 }
