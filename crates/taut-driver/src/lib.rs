@@ -44,12 +44,12 @@
 //!   whose turn brought data for others only gives the lead up before it wakes them. A thread that got its
 //!   data is expected back; the driver thread takes over when it does not come.
 //! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and
-//!   two wait. A leader, or a reader that polls the device, would spend its own processor time on the others,
-//!   and they would wait for it.
+//!   two wait. A leader would spend its own processor time on the others, and they would wait for it. Nor
+//!   does a reader of short packets poll the device then.
 //! - **A writer that sends much takes its ACKs itself**, every 20 µs at most.
 //!
-//! What each of these costs when it is switched off: `docs/data/2026-11-28-driver-rules.md` and, two days
-//! later, `2026-11-30-driver-rules.md`.
+//! Measurements with each of them switched off: `docs/data/2026-11-28-driver-rules.md`,
+//! `docs/data/2026-11-30-driver-rules.md`.
 //!
 //! The outbox, the lead, a shard's inbox, a device's bell and what wakes a driver are shared by threads that
 //! do not have the shard's lock. A model checker runs them through every order of their steps (`model/`), and

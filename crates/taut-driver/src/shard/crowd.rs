@@ -8,9 +8,9 @@
 //!
 //! **Rule.** A turn that wakes a thread other than the last two counts [`OTHERS`] up; a turn that wakes one
 //! of those counts one down. From [`MANY`] on there is a crowd, until the count is 0. In a crowd, the driver
-//! thread serves as long as two threads or more wait. While its packets are requests and answers, no reader
-//! looks at the device before it waits; those of a transfer it takes itself. Threads that only wait, such as
-//! acceptors beside a busy connection, make no crowd.
+//! thread serves as long as two threads or more wait, and a reader does not look at the device before it
+//! waits if the last packet was short, a request or an answer. Threads that only wait, such as acceptors
+//! beside a busy connection, make no crowd.
 
 use std::task::Waker;
 
