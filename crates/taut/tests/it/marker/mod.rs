@@ -38,6 +38,8 @@ pub struct Direction {
     pub ect0: Count,
     pub ect1: Count,
     pub ce: Count,
+    /// Bytes of ECN-capable retransmissions, which are in none of the three.
+    pub again: u32,
     /// Data segments.
     pub data: u32,
     /// Segments with the AccECN option, SYNs aside, and those without.
@@ -90,8 +92,9 @@ impl Path {
             To::Stack => &mut self.to_stack,
         };
         // Retransmissions are neither changed nor counted: nothing is lost on this path, so a retransmission
-        // is not acceptable at its destination, which may not count it, either (RFC 9768 §1.3). Linux marks
-        // retransmissions as ECN-capable.
+        // is not acceptable at its destination, which should not count it, either (RFC 9768 §1.3). Linux
+        // marks retransmissions as ECN-capable, and counts the bytes of one that ends where the received
+        // data ends, as a tail loss probe does.
         let end = header.seq.wrapping_add(payload.len() as u32);
         let is_new =
             !payload.is_empty() && direction.end.is_none_or(|last| end.wrapping_sub(last) as i32 > 0);
@@ -107,6 +110,9 @@ impl Path {
         }
         if let Some(tamper) = tamper {
             tamper(to, &mut header, &mut ip.ecn);
+        }
+        if !is_new && ip.ecn != Ecn::NotEct {
+            direction.again += payload.len() as u32;
         }
         if is_new || payload.is_empty() {
             direction.count(&header, ip.ecn, payload.len());
