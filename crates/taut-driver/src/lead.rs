@@ -13,8 +13,10 @@
 //!
 //! **The grace.** A thread that got its data is often back soon: after its next write, or to read more. So
 //! the mask stays on for [`GRACE`] after the shard was last used, in which nobody waits on the device; a
-//! thread that uses the shard in this time takes what has arrived. Then the driver thread takes over. A
-//! thread that writes again and again gets a grace without having led: it takes its ACKs itself.
+//! thread that uses the shard in this time takes what has arrived. Then the driver thread takes over. While
+//! others wait, whose packets these may be, there is a grace only if leaders were soon followed again and
+//! again: threads that pause between two uses would be late for each other. A thread that writes
+//! again and again gets a grace without having led: it takes its ACKs itself.
 //!
 //! **One timer** ends the grace. It is not moved with each use of the shard, which would cost a system call:
 //! it fires, looks when the shard was last used, and fires again later, after a time that doubles while
@@ -34,12 +36,16 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 /// ms), and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
 pub(crate) const GRACE: Duration = Duration::from_micros(500);
 
-/// The same while other threads wait, whose packets these may be.
-const CROWDED_GRACE: Duration = Duration::from_micros(100);
+/// A leader is soon followed if another thread, or the same again, looks at the device within this time.
+const SOON: Duration = Duration::from_micros(100);
 
-/// The interval between two checks doubles for threads that were back at each check: to 4 ms, or to 0.8 ms
-/// while others wait. When the threads stop, packets may once wait that long, which is a tenth of a delayed
-/// ACK; each check costs the busy thread tens of microseconds if they share a core.
+/// So many leaders in a row must have been followed soon: so less than one packet in a hundred waits for a
+/// thread that pauses.
+const FOLLOWED: u64 = 100;
+
+/// The interval between two checks doubles for threads that were back at each check, to 4 ms. When the
+/// threads stop, packets may once wait that long, which is a tenth of a delayed ACK; each check costs the
+/// busy thread tens of microseconds if they share a core.
 const GRACE_DOUBLINGS: u32 = 3;
 
 /// A thread sends much again and again if it last did so no longer ago.
@@ -66,6 +72,10 @@ pub(crate) struct Lead<S> {
     used_ns: AtomicU64,
     /// When a thread last wrote.
     wrote_ns: AtomicU64,
+    /// When the last leader left, if no thread has looked at the device since; else 0.
+    left_ns: AtomicU64,
+    /// How many leaders in a row were followed [soon](SOON), up to [`FOLLOWED`].
+    followed: AtomicU64,
     /// No thread leads: the driver thread has another priority, and no one may take its place.
     alone: bool,
 }
@@ -80,18 +90,12 @@ struct State {
     checks: bool,
     /// How many times in a row it found that a thread had been back.
     found_back: u32,
-    /// Other threads waited when the grace began.
-    crowded: bool,
 }
 
 impl State {
-    fn grace(&self) -> Duration {
-        if self.crowded { CROWDED_GRACE } else { GRACE }
-    }
-
     /// The time until the next check.
     fn interval(&self) -> Duration {
-        self.grace() * (1 << self.found_back)
+        GRACE * (1 << self.found_back)
     }
 }
 
@@ -100,7 +104,7 @@ impl State {
 pub(crate) enum Leave {
     /// The driver thread takes over: something is due soon.
     ToDriver,
-    /// The driver thread sleeps on for a grace, from this time on.
+    /// The driver thread may sleep on for a grace, from this time on.
     InGrace { now: Instant, others_wait: bool },
 }
 
@@ -112,6 +116,8 @@ impl<S: Sleeper> Lead<S> {
             in_grace: AtomicBool::new(false),
             used_ns: AtomicU64::new(0),
             wrote_ns: AtomicU64::new(0),
+            left_ns: AtomicU64::new(0),
+            followed: AtomicU64::new(0),
             alone,
         }
     }
@@ -128,7 +134,7 @@ impl<S: Sleeper> Lead<S> {
     }
 
     /// Makes this thread the leader, if there is none.
-    pub(crate) fn try_lead(&self) -> bool {
+    pub(crate) fn try_lead(&self, now: Instant) -> bool {
         if self.alone {
             return false;
         }
@@ -137,9 +143,20 @@ impl<S: Sleeper> Lead<S> {
             return false;
         }
         state.led = true;
+        self.note_look(now);
         self.in_grace.store(false, Ordering::SeqCst);
         self.mask(&mut state, true);
         true
+    }
+
+    /// A thread looks at the device, or begins to wait on it.
+    pub(crate) fn note_look(&self, now: Instant) {
+        if self.left_ns.load(Ordering::Relaxed) != 0 {
+            let left = Instant::from_nanos(self.left_ns.swap(0, Ordering::Relaxed));
+            let before = self.followed.load(Ordering::Relaxed);
+            let followed = if now.since(left) < SOON { (before + 1).min(FOLLOWED) } else { 0 };
+            self.followed.store(followed, Ordering::Relaxed);
+        }
     }
 
     /// The leader leaves.
@@ -149,8 +166,12 @@ impl<S: Sleeper> Lead<S> {
         match leave {
             Leave::ToDriver => self.mask(&mut state, false),
             Leave::InGrace { now, others_wait } => {
-                state.crowded = others_wait;
-                self.begin_grace(&mut state, now);
+                self.left_ns.store(now.as_nanos(), Ordering::Relaxed);
+                if others_wait && self.followed.load(Ordering::Relaxed) < FOLLOWED {
+                    self.mask(&mut state, false);
+                } else {
+                    self.begin_grace(&mut state, now);
+                }
             }
         }
     }
@@ -190,7 +211,6 @@ impl<S: Sleeper> Lead<S> {
         if nothing_due {
             let mut state = self.state();
             if !state.led {
-                state.crowded = false;
                 self.mask(&mut state, true);
                 self.begin_grace(&mut state, now);
             }
@@ -218,7 +238,7 @@ impl<S: Sleeper> Lead<S> {
     /// The timer that ends the grace has fired.
     pub(crate) fn hand_back(&self, now: Instant) {
         let mut state = self.state();
-        let over = Instant::from_nanos(self.used_ns.load(Ordering::Relaxed)) + state.grace();
+        let over = Instant::from_nanos(self.used_ns.load(Ordering::Relaxed)) + GRACE;
         if state.led || now < over {
             // A thread has been back since the timer was armed, and is likely to be back again: check less
             // and less often.
@@ -271,48 +291,66 @@ mod tests {
         (lead.sleeper.masked.get(), lead.sleeper.check.get())
     }
 
-    const fn in_grace(us: u64, others_wait: bool) -> Leave {
-        Leave::InGrace { now: at(us), others_wait }
+    const fn in_grace(us: u64) -> Leave {
+        Leave::InGrace { now: at(us), others_wait: false }
     }
 
     #[test]
     fn one_thread_leads_and_the_driver_sleeps() {
         let lead = lead();
-        assert!(lead.try_lead());
-        assert!(!lead.try_lead(), "there is a leader");
+        assert!(lead.try_lead(at(0)));
+        assert!(!lead.try_lead(at(0)), "there is a leader");
         assert_eq!(driver(&lead), (true, None));
         lead.leave(Leave::ToDriver);
         assert_eq!(driver(&lead), (false, None), "something is due: the driver thread has the device");
-        assert!(lead.try_lead(), "the lead is free");
+        assert!(lead.try_lead(at(0)), "the lead is free");
     }
 
     #[test]
     fn a_driver_with_a_priority_is_never_replaced() {
         let lead = Lead::new(Driver::default(), true);
-        assert!(!lead.try_lead());
+        assert!(!lead.try_lead(at(0)));
         assert!(!lead.write_serves(at(0), true) && !lead.write_serves(at(1), true));
         assert_eq!(driver(&lead), (false, None));
     }
 
     #[test]
     fn the_grace_ends_after_its_time() {
-        // With nobody else waiting 500 µs, with others 100.
-        for (others_wait, grace) in [(false, 500), (true, 100)] {
+        let lead = lead();
+        assert!(lead.try_lead(at(0)));
+        lead.leave(in_grace(0));
+        assert_eq!(driver(&lead), (true, Some(at(500))), "the driver sleeps on, and checks once");
+        lead.hand_back(at(500));
+        assert_eq!(driver(&lead), (false, None));
+        assert!(!lead.extend_grace(at(501)), "over");
+    }
+
+    #[test]
+    fn dev_26_while_others_wait_there_is_a_grace_if_leaders_are_soon_followed() {
+        // So many leaders, each followed by the next after so long.
+        for (leaders, us, others_wait, masked) in
+            [(100, 99, true, false), (101, 99, true, true), (500, 100, true, false), (1, 0, false, true)]
+        {
             let lead = lead();
-            assert!(lead.try_lead());
-            lead.leave(in_grace(0, others_wait));
-            assert_eq!(driver(&lead), (true, Some(at(grace))), "the driver sleeps on, and checks once");
-            lead.hand_back(at(grace));
-            assert_eq!(driver(&lead), (false, None));
-            assert!(!lead.extend_grace(at(grace + 1)), "over");
+            let mut now = 0;
+            for nth in 1..=leaders {
+                assert!(lead.try_lead(at(now)));
+                lead.leave(Leave::InGrace { now: at(now), others_wait });
+                assert_eq!(driver(&lead).0, masked && nth == leaders, "{nth} of {leaders}, {us} µs");
+                now += us;
+            }
+            // One that comes late, and it begins again.
+            assert!(lead.try_lead(at(now + 100)));
+            lead.leave(Leave::InGrace { now: at(now), others_wait: true });
+            assert!(!driver(&lead).0);
         }
     }
 
     #[test]
     fn a_thread_that_comes_back_extends_the_grace_and_the_checks_become_rare() {
         let lead = lead();
-        assert!(lead.try_lead());
-        lead.leave(in_grace(0, false));
+        assert!(lead.try_lead(at(0)));
+        lead.leave(in_grace(0));
         let mut now = 500;
         // 1, 2, 4 and again 4 ms.
         for interval in [1_000, 2_000, 4_000, 4_000] {
@@ -323,30 +361,30 @@ mod tests {
         }
         lead.hand_back(at(now));
         assert_eq!(driver(&lead), (false, None), "it did not come back");
-        assert!(lead.try_lead());
-        lead.leave(in_grace(now, false));
+        assert!(lead.try_lead(at(now)));
+        lead.leave(in_grace(now));
         assert_eq!(driver(&lead).1, Some(at(now + 500)), "the interval begins anew");
     }
 
     #[test]
     fn a_leader_needs_no_check_and_arms_it_when_it_leaves() {
         let lead = lead();
-        assert!(lead.try_lead());
-        lead.leave(in_grace(0, false));
-        assert!(lead.try_lead(), "back before the check");
+        assert!(lead.try_lead(at(0)));
+        lead.leave(in_grace(0));
+        assert!(lead.try_lead(at(0)), "back before the check");
         lead.hand_back(at(500));
         assert_eq!(driver(&lead), (true, None), "the leader waits on the device");
-        lead.leave(in_grace(900, false));
+        lead.leave(in_grace(900));
         assert_eq!(driver(&lead), (true, Some(at(900 + 1_000))));
     }
 
     #[test]
     fn news_for_the_driver_ends_a_grace_but_not_a_lead() {
         let lead = lead();
-        assert!(lead.try_lead());
+        assert!(lead.try_lead(at(0)));
         lead.end_grace();
         assert_eq!(driver(&lead), (true, None), "the leader sees it");
-        lead.leave(in_grace(0, false));
+        lead.leave(in_grace(0));
         lead.end_grace();
         assert!(!driver(&lead).0);
     }
@@ -368,7 +406,7 @@ mod tests {
     #[test]
     fn a_leader_sees_that_a_writer_is_busy() {
         let lead = lead();
-        assert!(lead.try_lead());
+        assert!(lead.try_lead(at(0)));
         assert!(!lead.is_busy_writer(at(0)));
         assert!(!lead.write_serves(at(0), true));
         assert!(lead.write_serves(at(100), true), "it takes packets beside the leader");

@@ -38,11 +38,12 @@
 //!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so
 //!   the answer to a SYN is there when the SYN has left.
 //! - **A task that finds its data by polling lets other tasks run** (`shard/reader_turn.rs`).
-//! - **A batch may end early** (`shard/arrivals.rs`), with the packet that its reader waits for.
+//! - **A thread's batch may end early** (`shard/arrivals.rs`), with the packet that the thread waits for.
 //! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the
 //!   driver thread sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader
 //!   whose turn brought data for others only gives the lead up before it wakes them. A thread that got its
-//!   data is expected back; the driver thread takes over when it does not come.
+//!   data is expected back, and the driver thread takes over when it does not come; at once while others
+//!   wait, unless leaders are soon followed by the next.
 //! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and
 //!   two wait. A leader would spend its own processor time on the others, and they would wait for it. Nor
 //!   does a reader of short packets poll the device then.

@@ -84,6 +84,10 @@ mod none {
             match *self {}
         }
 
+        pub(crate) fn note_look(&self, _: Instant) {
+            match *self {}
+        }
+
         pub(crate) fn end_grace(&self) {
             match *self {}
         }

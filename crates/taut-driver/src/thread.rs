@@ -37,8 +37,8 @@ struct Leading<'a> {
 
 impl<'a> Leading<'a> {
     /// Makes this thread the leader, if there is none.
-    fn new(poller: &'a Poller, parker: &'a Parker) -> Option<Self> {
-        poller.try_lead().then(|| {
+    fn new(poller: &'a Poller, parker: &'a Parker, now: Instant) -> Option<Self> {
+        poller.try_lead(now).then(|| {
             parker.lead_on(Some(Arc::clone(&poller.sleeper.signal)));
             Self { poller, parker, leave: Leave::ToDriver }
         })
@@ -149,7 +149,7 @@ impl Shard {
                         .poller
                         .get()
                         .filter(|_| may_lead)
-                        .and_then(|poller| Leading::new(poller, parker))
+                        .and_then(|poller| Leading::new(poller, parker, now))
                     {
                         Some(leading) => may_lead = self.lead(leading, interest, waker, left, place),
                         None => match left {

@@ -51,7 +51,7 @@ pub fn run(queues: Vec<Tun>, job: &Job, probe: &Probe) -> Result<()> {
                 !probe.stopped()
             })?;
         }
-        Work::Accept | Work::Stamp | Work::Beside => bail!("not by packets made by hand"),
+        Work::Accept | Work::Stamp | Work::Hear | Work::Beside => bail!("not by packets made by hand"),
     }
     Ok(())
 }

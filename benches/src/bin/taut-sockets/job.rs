@@ -92,6 +92,8 @@ pub enum Work {
     /// Writes 64 bytes each millisecond; the peer compares the time in them with the time at which it has
     /// them.
     Stamp,
+    /// Reads such messages of the peer's, and pauses for up to 0.5 ms after each.
+    Hear,
     /// Opens connections of one request each.
     Open,
     /// Accepts connections of one request each.

@@ -3,11 +3,12 @@
 //! A thread reads or writes each connection in bulk. One thread with an epoll set echoes all connections; two
 //! such threads serve connections of one request each, and two threads open them, 32 at a time.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use taut_bench::net::LOCAL;
@@ -18,7 +19,7 @@ use taut_device::sys::monotonic_ns;
 use taut_testbed::Kernel;
 
 use crate::job::{Job, Work, report};
-use crate::threads::Body;
+use crate::threads::{self, Body};
 
 /// Threads that serve or open connections.
 const RATE_THREADS: usize = 2;
@@ -42,7 +43,7 @@ pub fn start(
     };
     let listen = || -> Result<TcpListener> { kernel.enter(peer::listen)? };
     match job.work {
-        Work::Pour { .. } | Work::Drain | Work::Stamp | Work::Beside => {
+        Work::Pour { .. } | Work::Drain | Work::Stamp | Work::Hear | Work::Beside => {
             let (listener, flows, job) = (listen()?, Arc::clone(flows), *job);
             Ok(vec![spawn(Box::new(move |probe| each(&listener, &job, &flows, probe)))?])
         }
@@ -84,6 +85,7 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
             };
             // Those of the listener, which it inherits, are for stopping the listener.
             stream.set_read_timeout(None)?;
+            stream.set_nodelay(job.work == Work::Hear)?;
             wake_at_end(&stream, probe)?;
             std::thread::Builder::new().name("peer".into()).spawn_scoped(scope, move || {
                 probe.not_the_stack();
@@ -91,7 +93,8 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
                 let done = match job.work.of(at) {
                     Work::Ping => peer::echo(&stream, probe),
                     Work::Drain => peer::pour_counting(&stream, probe, CHUNK, count),
-                    Work::Stamp => compare_stamps(&stream, probe),
+                    Work::Stamp => read_stamps(&stream, probe, false),
+                    Work::Hear => threads::stamp(&stream, probe),
                     _ => peer::drain_counting(&stream, probe, count),
                 };
                 report(done.context("kernel peer"), probe);
@@ -101,11 +104,13 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
     })
 }
 
-/// Reads messages, and notes how old each is when it is complete.
-fn compare_stamps(mut stream: &TcpStream, probe: &Probe) -> Result<()> {
+/// Reads messages, and notes how old each is when it is complete; or, if the reader pauses after each, how
+/// long both had been there by then.
+pub fn read_stamps(mut stream: impl Read, probe: &Probe, pauses: bool) -> Result<()> {
     let mut taken_ns = histogram();
     let mut message = [0; STAMPED_BYTES];
     while !probe.stopped() {
+        let begun_ns = if pauses { monotonic_ns() } else { 0 };
         match stream.read_exact(&mut message) {
             Ok(()) => {}
             Err(_) if probe.stopped() => break,
@@ -113,9 +118,13 @@ fn compare_stamps(mut stream: &TcpStream, probe: &Probe) -> Result<()> {
         }
         let written_ns = u64::from_le_bytes(message[..8].try_into()?);
         if probe.measuring() {
-            taken_ns.saturating_record(monotonic_ns() - written_ns);
+            taken_ns.saturating_record(monotonic_ns() - written_ns.max(begun_ns));
         }
         probe.add(1);
+        if pauses {
+            // Evenly between 0 and 0.5 ms.
+            std::thread::sleep(Duration::from_nanos(written_ns % 500_000));
+        }
     }
     probe.keep_latencies(taken_ns);
     Ok(())

@@ -17,6 +17,8 @@ pub enum Row {
     Small,
     /// A write of 64 bytes each millisecond: the time until the peer has it
     Held,
+    /// A write of the peer each millisecond to readers that pause: the time until the reader has it
+    Heard,
     /// Writes of 256 KB as fast as possible: packets below one MSS
     Tails,
     /// Bytes of an idle connection
@@ -30,11 +32,12 @@ pub enum Row {
 }
 
 impl Row {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bulk,
         Self::Many,
         Self::Small,
         Self::Held,
+        Self::Heard,
         Self::Tails,
         Self::Memory,
         Self::Exchange,
@@ -48,6 +51,7 @@ impl Row {
             Self::Many => "many",
             Self::Small => "small",
             Self::Held => "held",
+            Self::Heard => "heard",
             Self::Tails => "tails",
             Self::Memory => "memory",
             Self::Exchange => "exchange",
@@ -141,6 +145,12 @@ pub fn contests(row: Row) -> Vec<Contest> {
             let job = Job::of(Work::Stamp, 1);
             vec![contest(row, "a 64-byte write each ms until the peer has it", both_autocorks(job))]
         }
+        Row::Heard => [2, 8]
+            .map(|count| {
+                let title = format!("a write of the peer each ms to {count} readers that pause");
+                contest(row, title, plain(&[Form::Kernel, Form::Blocking], Job::of(Work::Hear, count)))
+            })
+            .into(),
         Row::Tails => [(true, "with TCP_NODELAY"), (false, "with Nagle")]
             .map(|(nodelay, name)| {
                 let job = Job { counts_packets: true, ..Job::of(pour(256 << 10, nodelay), 1) };
@@ -272,6 +282,11 @@ pub fn record(table: &mut Table, contest: &Contest, variant: &Variant, outcome: 
             let p99 = (variant.job.autocorking)
                 .then(|| Aim::at_most(1.05).times(&format!("{}{AUTOCORK_OFF}", variant.label)));
             times(&mut to, outcome, None, p99);
+        }
+        Row::Heard => {
+            let aim = to.of_kernel(Aim::at_most(1.0));
+            times(&mut to, outcome, aim.clone(), aim);
+            to.add("CPU of both sides for each", "µs", cpu_us_each(outcome), None);
         }
         Row::Tails => {
             let share = |count: u64| 100.0 * count as f64 / outcome.packets.data.max(1) as f64;

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use taut::{ConnOptions, ListenOptions, Stack};
 use taut_bench::net::{LOCAL, PEER, PORT};
 use taut_bench::peer::{self, CHUNK, CONGESTION};
@@ -138,6 +138,7 @@ async fn run<S: Sockets>(sockets: S, job: Job, probe: &Arc<Probe>) -> Result<()>
                 spawn(probe, use_stream(stream, work, shared()));
             }
         }
+        Work::Hear => bail!("a runtime's pauses are exact to a millisecond"),
         Work::Open => {
             for _ in 0..job.connections {
                 spawn(probe, open(sockets.clone(), shared()));
@@ -188,7 +189,7 @@ async fn use_stream(
             }
             Ok(())
         }
-        Work::Open | Work::Accept | Work::Beside => unreachable!("not the work of one stream"),
+        Work::Open | Work::Accept | Work::Hear | Work::Beside => unreachable!("not the work of one stream"),
     }
 }
 

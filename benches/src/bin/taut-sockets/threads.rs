@@ -139,7 +139,7 @@ pub fn options(work: Work) -> ConnOptions {
     let nodelay = match work {
         Work::Pour { nodelay, .. } => nodelay,
         Work::Ping | Work::Stamp => true,
-        Work::Drain | Work::Open | Work::Accept | Work::Beside => false,
+        Work::Drain | Work::Hear | Work::Open | Work::Accept | Work::Beside => false,
     };
     ConnOptions { nodelay, ..ConnOptions::default() }
 }
@@ -156,7 +156,7 @@ fn run<S: Sockets>(sockets: S, job: &Job, probe: &Arc<Probe>) -> Result<()> {
     };
     let job = *job;
     match job.work {
-        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp | Work::Beside => {
+        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp | Work::Hear | Work::Beside => {
             // All are open before the first one is used.
             let mut streams = Vec::new();
             for at in 0..job.connections {
@@ -201,6 +201,7 @@ fn use_stream(stream: impl Read + Write, work: Work, probe: &Probe) -> Result<()
         Work::Drain => peer::drain(stream, probe),
         Work::Ping => peer::ping(stream, probe),
         Work::Stamp => stamp(stream, probe),
+        Work::Hear => peers::read_stamps(stream, probe, true),
         Work::Open | Work::Accept | Work::Beside => unreachable!("not the work of one stream"),
     }
 }
@@ -212,9 +213,12 @@ pub fn stamped() -> [u8; STAMPED_BYTES] {
     message
 }
 
-fn stamp(mut stream: impl Write, probe: &Probe) -> Result<()> {
+pub fn stamp(mut stream: impl Write, probe: &Probe) -> Result<()> {
     while !probe.stopped() {
-        stream.write_all(&stamped()).context("write")?;
+        match stream.write_all(&stamped()) {
+            Err(_) if probe.stopped() => break,
+            written => written.context("write")?,
+        }
         std::thread::sleep(STAMP_EVERY);
     }
     Ok(())

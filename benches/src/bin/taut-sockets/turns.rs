@@ -39,6 +39,7 @@ pub fn run(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job, probe: &Pr
         Work::Stamp => stamp(&mut turning, conns[0], probe),
         Work::Beside => beside(&mut turning, &conns, probe),
         Work::Open | Work::Accept => bail!("the loop opens and accepts with no number of threads"),
+        Work::Hear => bail!("the loop has no thread that pauses alone"),
     }?;
     probe.keep_counters(taut_counters(turning.stack.counters(), &turning.stack.report(now())));
     Ok(())

@@ -46,7 +46,7 @@ fn the_device_is_always_watched() {
         let (lead, view) = lead();
         let leader = |lead: Arc<Lead<Arc<View>>>| {
             move || {
-                if lead.try_lead() {
+                if lead.try_lead(at(10)) {
                     lead.leave(Leave::InGrace { now: at(10), others_wait: false });
                 }
             }
@@ -81,7 +81,7 @@ fn a_writer_leaves_the_device_watched() {
         let leader = {
             let lead = Arc::clone(&lead);
             thread::spawn(move || {
-                if lead.try_lead() {
+                if lead.try_lead(at(10)) {
                     lead.leave(Leave::ToDriver);
                 }
             })
