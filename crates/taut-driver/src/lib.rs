@@ -38,7 +38,7 @@
 //!   (`shard/arrivals.rs`). `connect` always polls once: a write to a TUN runs the peer's receive path, so
 //!   the answer to a SYN is there when the SYN has left.
 //! - **A task that finds its data by polling lets other tasks run** (`shard/reader_turn.rs`).
-//! - **A thread's batch may end early** (`shard/arrivals.rs`), with the packet that the thread waits for.
+//! - **A batch may end early** (`shard/arrivals.rs`), with the packet that its reader waits for.
 //! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the
 //!   driver thread sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader
 //!   whose turn brought data for others only gives the lead up before it wakes them. A thread that got its

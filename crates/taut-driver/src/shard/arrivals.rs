@@ -26,7 +26,7 @@ pub(super) struct Taken {
     pub(super) more: bool,
 }
 
-/// Whether a thread's batch should end with the packet that it waits for. It saves the read that would find
+/// Whether a batch should end with the packet that its reader waits for. It saves the read that would find
 /// nothing; where packets come in bursts it saves nothing, and small batches cost more than large ones.
 #[derive(Debug, Default)]
 pub(super) struct EarlyEnd {
@@ -150,7 +150,6 @@ impl Shard {
         &self,
         inner: &mut Inner,
         interest: Interest,
-        until: Until,
         place: &mut ReadInto<'_>,
         wakers: &mut Vec<Waker>,
     ) -> usize {
@@ -159,7 +158,7 @@ impl Shard {
             poller.note_look(now);
         }
         let counts = !matches!(interest, Interest::Write(conn) if inner.is_connecting(conn));
-        let taken = self.take_batch(inner, now, until, place, wakers);
+        let taken = self.take_batch(inner, now, Until::Met(interest), place, wakers);
         let any = taken.packets > 0;
         if counts {
             inner.looks.note(any);

@@ -381,8 +381,8 @@ fn share_of_the_driver(conns: usize) -> f64 {
     })
 }
 
-/// A thread that finds the answer to what it sent does not ask the device for more: there is nothing, and on
-/// a TUN it is a system call.
+/// One that finds the answer to what it sent does not ask the device for more: there is nothing, and on a TUN
+/// it is a system call.
 #[test]
 fn an_answer_ends_the_batch() {
     let (line, devices) = Line::new(LinkCaps::plain(1_500));
@@ -410,7 +410,7 @@ fn an_answer_ends_the_batch() {
     };
     let read = |shard: &Shard, conn| {
         let once = || {
-            shard.wait(Interest::Read(conn), Some(shard.clock().now()), |access| {
+            shard.poll(Interest::Read(conn), WaitKey::POLL, Waker::noop(), |access| {
                 let now = access.now;
                 match access.stack.conn_mut(conn).unwrap().read(now, &mut [0]) {
                     Ok(count) => Poll::Ready(Ok(count)),
@@ -418,7 +418,7 @@ fn an_answer_ends_the_batch() {
                 }
             })
         };
-        assert!((0..100).any(|_| once().is_some()), "nothing came");
+        assert!((0..100).any(|_| once().is_ready()), "nothing came");
     };
     let mut in_vain = 0;
     for _ in 0..200 {
