@@ -15,8 +15,8 @@
 //! the mask stays on for [`GRACE`] after the shard was last used, in which nobody waits on the device; a
 //! thread that uses the shard in this time takes what has arrived. Then the driver thread takes over. While
 //! others wait, whose packets these may be, there is a grace only if leaders were soon followed again and
-//! again: threads that pause between two uses would be late for each other. A thread that writes
-//! again and again gets a grace without having led: it takes its ACKs itself.
+//! again: threads that pause between two uses would be late for each other. A thread that writes again and
+//! again gets a grace without having led: it takes its ACKs itself.
 //!
 //! **One timer** ends the grace. It is not moved with each use of the shard, which would cost a system call:
 //! it fires, looks when the shard was last used, and fires again later, after a time that doubles while
@@ -39,7 +39,7 @@ pub(crate) const GRACE: Duration = Duration::from_micros(500);
 /// A leader is soon followed if another thread, or the same again, looks at the device within this time.
 const SOON: Duration = Duration::from_micros(100);
 
-/// So many leaders in a row must have been followed soon: so less than one packet in a hundred waits for a
+/// So many leaders in a row must have been followed soon: so at most one in a hundred leaves packets to a
 /// thread that pauses.
 const FOLLOWED: u64 = 100;
 
@@ -341,7 +341,7 @@ mod tests {
             }
             // One that comes late, and it begins again.
             assert!(lead.try_lead(at(now + 100)));
-            lead.leave(Leave::InGrace { now: at(now), others_wait: true });
+            lead.leave(Leave::InGrace { now: at(now + 100), others_wait: true });
             assert!(!driver(&lead).0);
         }
     }

@@ -42,8 +42,8 @@
 //! - **At most one waiting thread leads** (`lead.rs`): it waits on the device ([`Shard::wait`]), and the
 //!   driver thread sleeps, so a reply wakes one thread and not two. The lead follows the traffic: a leader
 //!   whose turn brought data for others only gives the lead up before it wakes them. A thread that got its
-//!   data is expected back, and the driver thread takes over when it does not come; at once while others
-//!   wait, unless leaders are soon followed by the next.
+//!   data is expected back; the driver thread takes over when it does not come. While others wait, the driver
+//!   thread takes over at once, unless leaders are soon followed again and again.
 //! - **The driver thread serves a crowd** (`crowd.rs`): where three threads or more get packets by turns, and
 //!   two wait. A leader would spend its own processor time on the others, and they would wait for it. Nor
 //!   does a reader of short packets poll the device then.

@@ -104,8 +104,8 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
     })
 }
 
-/// Reads messages, and notes how old each is when it is complete; or, if the reader pauses after each, how
-/// long both had been there by then.
+/// Reads messages, and notes how old each is when it is complete. For a reader that pauses after each, the
+/// time before it waits for the message does not count.
 pub fn read_stamps(mut stream: impl Read, probe: &Probe, pauses: bool) -> Result<()> {
     let mut taken_ns = histogram();
     let mut message = [0; STAMPED_BYTES];
