@@ -168,11 +168,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use taut_core::{
-        ConnOptions, LinkCaps, ListenOptions, RxChecksum, Stack, StackConfig, TxPacket, TxTicket,
+        ConnOptions, Duration, LinkCaps, ListenOptions, RxChecksum, Stack, StackConfig, TxPacket, TxTicket,
     };
 
     use super::*;
     use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
+    use crate::lead::{Lead, Leave};
+    use crate::poller::Descriptors;
     use crate::shard::Until;
 
     /// A device that counts how often it is polled, and has at most one packet, of so many bytes.
@@ -255,6 +257,28 @@ mod tests {
             asked.packet.store(len, Ordering::Relaxed);
             shard.turn(Until::Batch, &mut ReadInto::default(), &mut Vec::new());
             assert_eq!((shard.lock().is_short, asked.packet.load(Ordering::Relaxed)), (is_short, 0), "{len}");
+        }
+    }
+
+    /// A thread that finds its data by looks does not lead: it is back all the same.
+    #[test]
+    fn dev_26_a_look_follows_a_leader() {
+        let (shard, _, [Interest::Read(conn), _]) = shard() else { unreachable!() };
+        let poller = Lead::new(Descriptors::new(&shard.announcer).unwrap(), false);
+        shard.poller.set(poller).unwrap();
+        let poller = shard.poller.get().unwrap();
+        // Later than any look here, which thus comes soon.
+        let now = shard.clock.now() + Duration::from_secs(3_600);
+        for nth in 0..=100 {
+            poller.leave(Leave::InGrace { now, others_wait: true });
+            assert_eq!(poller.extend_grace(now), nth == 100, "{nth}");
+            // The answer to a SYN is always looked for.
+            let waiter = (WaitKey::POLL, Waker::noop());
+            let place = &mut ReadInto::default();
+            let (result, _) = shard.poll_as(Who::Leader, Interest::Write(conn), waiter, place, |_| {
+                Poll::<io::Result<()>>::Pending
+            });
+            assert!(result.is_pending());
         }
     }
 }
